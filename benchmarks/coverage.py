@@ -31,7 +31,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.marginals import Marginal
 from rcjax.policy.spec import Target
-from rcjax.solving.frontier.hull import shares_at_bill
+from rcjax.solving.frontier.hull import position_weights, shares_at_bill
 
 POPULATION, SIZES, N_LAM = 30_000, (100, 300, 1000), 12
 LEVEL = 0.9
@@ -110,6 +110,14 @@ def ways(fixed: int, tuned: int) -> dict[str, Way]:
     }
 
 
+def rung_shares(frontier: rcjax.Frontier, budget: float) -> np.ndarray:
+    """(L,) share of the queries that goes by each point under the ladder for a budget."""
+    rungs, shares = frontier.rung_indices, np.zeros(len(frontier.lam))
+    position = frontier.position_for(Target("budget", budget))
+    shares[rungs] = position_weights(np.array([position]), len(rungs))[0]
+    return shares
+
+
 def covered(
     frontier: rcjax.Frontier,
     bands: rcjax.solving.frontier.Bands,
@@ -125,7 +133,7 @@ def covered(
         shares, error, bill = np.eye(len(frontier.lam)), np.asarray(true.error), np.asarray(spent)
     else:
         money, rungs = money[money >= float(frontier.cost.min())], frontier.rung_indices
-        shares = np.stack([frontier.shares(Target("budget", float(budget))) for budget in money])
+        shares = np.stack([rung_shares(frontier, float(budget)) for budget in money])
         cost, wrong = np.asarray(spent)[rungs], np.asarray(true.error)[rungs]
         error, bill = shares_at_bill(cost, money) @ wrong, None
     ends, predicted = shares @ np.asarray(bands.error), shares @ np.asarray(frontier.error)

@@ -32,7 +32,7 @@ SECTIONS = {
         "OverlapWarning",
         "sample_log",
     ],
-    "How a log is tuned": ["Reference", "Scores", "Spec"],
+    "How a log is tuned": ["Reference", "Scores", "Spec", "Target"],
     "What is deployed": ["Policy", "Ladder", "load_policy"],
     "In service": ["Cascade", "CascadeError", "CallLog", "retune"],
     "The fitted model": [

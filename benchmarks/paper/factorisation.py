@@ -37,7 +37,7 @@ _MAX_MOVE = 0.05
 
 _NEVER = -1e30
 
-_AT_ONCE = 32  # λ that are solved for together
+_LAM_AT_ONCE = 32  # λ that are solved for together
 
 
 def truncated_transition(copula: Copula, u: jax.Array, target: Grid) -> jax.Array:
@@ -118,13 +118,13 @@ def solve_frontier(model: rcjax.CascadeModel, cascades: Any = "full", lam: Any =
 
     def points(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
         return map_in_chunks(
-            lambda some: _points_at(search.tables, copulas, some, plan), optima, _AT_ONCE, same_programs=False
+            lambda some: _points_at(search.tables, copulas, some, plan), optima, _LAM_AT_ONCE, same_programs=False
         )
 
     def solve(search: SearchTables, lam: Any) -> SolvedPoints:
         lam = np.asarray(lam, search.tables.cost.dtype)
         optima = map_in_chunks(
-            lambda some: _optimise(search.tables, copulas, some, plan), lam, _AT_ONCE, same_programs=False
+            lambda some: _optimise(search.tables, copulas, some, plan), lam, _LAM_AT_ONCE, same_programs=False
         )
         return points(search, optima)
 

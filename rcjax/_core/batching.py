@@ -103,6 +103,17 @@ def take_entries(tree: Any, index: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
+def number_pairs(k: int) -> np.ndarray:
+    """Return the index of each pair (i, j) with i < j, in the order of `np.triu_indices(k, 1)`; else 0: (k, k).
+
+    >>> number_pairs(3).tolist()
+    [[0, 0, 1], [0, 0, 2], [0, 0, 0]]
+    """
+    numbers = np.zeros((k, k), int)
+    numbers[np.triu_indices(k, 1)] = np.arange(k * (k - 1) // 2)
+    return numbers
+
+
 def stack(trees: Sequence[Any]) -> Any:
     """Stack pytrees of one structure into a batch of numpy arrays.
 

@@ -389,7 +389,7 @@ def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0
 
     Example:
         frontier = rcjax.solve_frontier(posterior.reference, lam=[100.0, 1000.0])
-        frontier.with_bands(credible_bands(posterior, frontier, level=0.8))
+        dataclasses.replace(frontier, bands=credible_bands(posterior, frontier, level=0.8))
     """
     check_level(level)
     figures = posterior_figures(posterior, frontier, draws=draws)

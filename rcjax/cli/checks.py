@@ -323,7 +323,8 @@ def diagnose(
             policy = rcjax.tune(training, spec).policy
             assert policy is not None  # as there is a target
             document["check"], _ = try_check(policy, fresh)
-        retune = tune_and_retune(log, test, reading, spec, Target.of(**spec.target))
+        assert spec.target is not None  # the default at least
+        retune = tune_and_retune(log, test, reading, spec, spec.target)
     conclude(document, partial(show_diagnosis, document, retune, show_all=all_), as_json=json_)
 
 
@@ -477,7 +478,6 @@ def report(
         test: Log of other queries to test on. [default: LOG itself, in five folds]
     """
     spec = within.spread(spec, log)
-    target = Target.of(**spec.target) if spec.target else None
     options = reading.options() | {"models": reading.models}
     require_libraries("a report", "report", "matplotlib", "jinja2")
     require_outputs({"--out": out}, reading.inputs(log) | {"--test": test})
@@ -488,7 +488,7 @@ def report(
     steps = staged(3)
     with steps("reading"):
         training, fresh = read_pair(log, test, **options)
-    require_plausible_budget(target, training, reading.really)
+    require_plausible_budget(spec.target, training, reading.really)
     with steps("tuning, drawing the log again, and checking"):
         findings = rcjax.make_report(training, spec, test=fresh)
     findings = dataclasses.replace(findings, command=command("tune", log, **reading.as_options()))

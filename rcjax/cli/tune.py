@@ -50,7 +50,7 @@ from rcjax.cli.inputs import (
 from rcjax.cli.options import OUTPUT, AsJson, BudgetOptions, LogFiles, LogOptions, Really
 from rcjax.policy.comparison import Comparison
 from rcjax.policy.counted import ERRORS, Counted
-from rcjax.policy.spec import Spec, Target
+from rcjax.policy.spec import Spec
 
 if TYPE_CHECKING:
     from rcjax.tuning.sweeps import Sweep
@@ -174,7 +174,7 @@ def tune(
     """
     spec = within.spread(spec, *log)
     options = reading.options() | {"segment": spec.segment, "models": models_to_read(reading.models, spec.cascade)}
-    target = Target.of(**spec.target) if spec.target else None
+    target = spec.target
     if out and target is None:
         raise typer.BadParameter("needs a target, such as --budget", param_hint="--out")
     spec.check()
@@ -296,7 +296,8 @@ def _policy_texts(tuned: Tuned) -> dict[str, Any]:
     assert tuned.policy is not None
     assert tuned.comparison is not None
     period, today = tuned.policy.period, tuned.comparison.today
-    aim = Target.of(**tuned.target).describe(tuned.log.counted, "today's" if today is None else today.subject)
+    assert tuned.target is not None
+    aim = tuned.target.describe(tuned.log.counted, "today's" if today is None else today.subject)
     money_note = None if period is None else f"a service keeps to {period} (UTC), for {tuned.spec.queries}"
     return {
         "advice": f"{str(tuned.advice)[:1].upper()}{str(tuned.advice)[1:]}.",

@@ -18,4 +18,4 @@ from rcjax.policy.policy import (
     Defer as Defer,
     Policy as Policy,
 )
-from rcjax.policy.spec import Spec as Spec
+from rcjax.policy.spec import Spec as Spec, Target as Target

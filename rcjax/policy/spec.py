@@ -49,7 +49,7 @@ TARGETS = get_args(TargetName)
 class Target:
     """The aim of tuning; ValueError for an unknown name, or an impossible value.
 
-    - `budget`: least error at an expected cost of at most this value, in dollars per query;
+    - `budget`: least error at an expected cost of at most this value, in dollars per query; 0: of the free models;
     - `max_error`: least cost at an error probability of at most this value;
     - `match`: least cost at an error probability of at most today's plus this value;
     - `error_cost`: least cost plus errors, at this price of an error in dollars (= 1/λ);
@@ -286,8 +286,8 @@ class Spec:
 
     Raises SpecError, a ValueError, for two targets, or an impossible value.
 
-    >>> Spec(max_error=0.1, confidence=0.95).check().target
-    {'max_error': 0.1}
+    >>> print(Spec(max_error=0.1, confidence=0.95).check().target)
+    at most 10 % error
     >>> Spec(lam=300.0, confidence=0.95).check()
     Traceback (most recent call last):
     ...
@@ -327,10 +327,27 @@ class Spec:
                 raise SpecError(name, str(problem).removeprefix(name).removeprefix(":").lstrip()) from None
 
     @property
-    def target(self) -> dict[str, float]:
-        """The target by its name, as `Frontier.policy` takes it; empty if there is none."""
+    def target(self) -> Target | None:
+        """The target; None if there is none."""
         given = {name: getattr(self, name) for name in TARGETS if getattr(self, name) is not None}
-        return Target.of(**given).to_json() if given else {}
+        return Target.of(**given) if given else None
+
+    @classmethod
+    def merge(cls, spec: Spec | None, options: Mapping[str, Any]) -> Spec:
+        """Return the options of `spec` with some options replaced; a target replaces the target of `spec`.
+
+        Args:
+            spec: the options; None: the defaults.
+            options: fields by name. The period of a budget goes with the budget, and so does `follows`.
+
+        >>> Spec.merge(Spec(budget=1e-4, intervals=False), {"max_error": 0.3}).to_json()
+        {'max_error': 0.3, 'intervals': False}
+        """
+        spec = spec or cls()
+        if any(options.get(name) is not None for name in TARGETS):
+            follows = spec.follows or options.get("budget") is None
+            spec = replace(spec, **dict.fromkeys(TARGETS), period=None, follows=follows)
+        return replace(spec, **options)
 
     def with_target(self, target: Target) -> Spec:
         """Return the options with another target, without a guarantee, and without a period of the budget."""
@@ -343,10 +360,10 @@ class Spec:
         Args:
             budget: default budget, in dollars per query.
 
-        >>> Spec().with_default_target(1e-3).target, Spec(cascade="full").with_default_target(1e-3).target
-        ({'match': 0.01}, {'budget': 0.001})
+        >>> print(Spec().with_default_target(1e-3).target, Spec(cascade="full").with_default_target(1e-3).target)
+        at most 1 point more error than today's at most $1,000 per million queries
         """
-        if self.target:
+        if self.target is not None:
             return self
         return replace(self, match=_MARGIN) if self.cascade is None else replace(self, budget=budget)
 
@@ -364,7 +381,7 @@ class Spec:
         ({'match': '1%', 'today': 'large'}, {'error-cost': '0.006666666667'})
         """
         value, period = target.value, self.period
-        if target.name == "budget" and period is not None:
+        if target.name == "budget" and period is not None and value > 0:
             queries = f"{period.money / value:.10g}/{period.every}"
             return {"budget": f"{period.money:.10g}/{period.every}", "queries": queries}
         if target.name == "budget":
@@ -434,10 +451,10 @@ class Spec:
             ("match", "goes with the default search: leave {cascade} out", matched and self.cascade is not None),
             ("match", "goes with one cascade for all queries: leave {segment} out", matched and cut),
             ("period", "needs {budget}", self.period is not None and self.budget is None),
-            ("follows", "needs {budget}", not self.follows and "budget" not in self.target),
+            ("follows", "needs {budget}", not self.follows and self.budget is None),
             ("held_out", "needs {confidence}", held_out and confidence is None),
             ("judged", "needs {confidence}", self.judged and confidence is None),
-            ("segment", "needs a target, such as {budget}", cut and not self.target),
+            ("segment", "needs a target, such as {budget}", cut and self.target is None),
             ("segment", "goes with the default search: leave {cascade} out", cut and self.cascade is not None),
             ("segment", "has no guarantee: leave {confidence} out", cut and bool(confidence)),
             ("segment", "has no limit on the seconds: leave {max_seconds} out", cut and timed),
@@ -534,7 +551,7 @@ def recorded_tuning(policy: AbstractPolicy) -> Tuning:
     >>> from rcjax.policy import Calibration, Policy, Rule
     >>> parts = {"small": Calibration("none", 0, 1, -9, 0)}, {"small": [Rule(1, "answer")]}, {"small": 1e-5}
     >>> recorded_tuning(Policy(("small",), *parts, provenance={"tuning": {"lam": 300}})).spec.target
-    {'lam': 300.0}
+    Target(name='lam', value=300.0)
     >>> recorded_tuning(Policy(("small",), *parts, provenance={"tuning": {"lam": "x"}}))
     Traceback (most recent call last):
     ...
@@ -545,7 +562,7 @@ def recorded_tuning(policy: AbstractPolicy) -> Tuning:
     spec = Spec.from_json(record, _TUNING)
     if isinstance(spec.cascade, tuple):
         read_search(spec.cascade, f"{_TUNING}.cascade", models)
-    lam = None if spec.target else policy.expected.get("lam")
+    lam = policy.expected.get("lam") if spec.target is None else None
     known: dict[str, Any] = {} if lam is None else {"lam": lam}
     known |= next(({"transform": calibration.transform} for calibration in policy.calibrations.values()), {})
     known |= {"follows": policy.follows or policy.budget is None, "period": policy.period}

@@ -105,7 +105,8 @@ class Report:
     @property
     def start(self) -> Target:
         """Target of the first policy of the page."""
-        return Target.of(**self.tuned.target)
+        assert self.tuned.target is not None
+        return self.tuned.target
 
     @property
     def aim(self) -> str:
@@ -213,7 +214,7 @@ class Report:
             **({} if self.log.reference is None else {"beside": self.reference_text}),
             "model_summary": [model.to_json() for model in self.tuned.single_models],
             "frontier": self.frontier.to_json()["frontier"],
-            "target": self.spec.target if self.has_target else {},
+            "target": self.start.to_json() if self.has_target else {},
             "expected": as_json_values(dict(self.policy.expected)),
             "check": self.check and self.check.to_json(),
             "verdict": self.verdict,
@@ -500,7 +501,7 @@ def make_report(
             a point more error than today's.
         test: fresh queries to judge by; without them, the diagnosis is by five folds.
         replicates: number of bootstrap replicates of the tests.
-        fields: fields of `Spec`, which override `spec`.
+        fields: fields of `Spec`, which override `spec`; a target replaces the target of `spec`.
 
     Raises ValueError for several targets or without intervals; InfeasibleError for a target that no policy meets;
     LogError as `fit`, `select_frontier` and `diagnose` do, and for a log without today's model.
@@ -510,18 +511,18 @@ def make_report(
     >>> print(report.headline())
     Use llama3.2-3b → llama3.1-70b for 50 % of the queries and llama3.1-70b alone for the others: it saves $4.87 of ...
     """
-    spec = dataclasses.replace(spec or Spec(), **fields)
+    spec = Spec.merge(spec, fields)
     if not spec.intervals:
         raise SpecError("intervals", "cannot be left out of a report")
-    has_target = bool(spec.target)
+    has_target = spec.target is not None
     spec = spec.with_default_target(float(log.cost[-1]))
     tuned = tune(log, spec)
     assert tuned.policy is not None
     log = tuned.log
     judged = log if test is None else test.select(log.models)
     diagnosis = diagnose(fit(log), judged, training=log, replicates=replicates, frontier=tuned.frontier)
-    budget = tuned.target.get("budget")
-    fresh = None if test is None else compare_policy(tuned.policy, judged, tuned.spec.today, money=budget)
+    money = tuned.spec.budget
+    fresh = None if test is None else compare_policy(tuned.policy, judged, tuned.spec.today, money=money)
     return Report(
         tuned=tuned,
         has_target=has_target,

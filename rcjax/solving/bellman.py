@@ -188,11 +188,18 @@ class Cut:
 
 
 class SearchTables(NamedTuple):
-    """The quadrature and the candidates of a search, which all λ share."""
+    """The quadrature and the candidates of a search among cascades, which all λ share."""
 
     tables: Tables
-    plan: CascadePlan = None  # type: ignore[assignment]  # candidate cascades; None: adaptive policies
+    plan: CascadePlan
     refusal_worth: jax.Array | None = None  # () worth of a refusal, in right answers; None: models do not refuse
+
+
+class AdaptiveTables(NamedTuple):
+    """The quadrature of a search among adaptive policies, which all λ share."""
+
+    tables: Tables
+    refusal_worth: jax.Array | None = None  # as for `SearchTables`
 
 
 @jax.tree_util.register_dataclass
@@ -252,18 +259,18 @@ def _improve(search: SearchTables, lam: jax.Array, state: SearchState) -> Search
     """Take another round for every λ (L,)."""
     tables, plan, _ = search
 
-    def reached(path: jax.Array, cut: Cut) -> jax.Array:
+    def arriving(path: jax.Array, cut: Cut) -> jax.Array:
         deferred = plan.links[path][:, None] * jax.vmap(Grid.weights_below)(tables.grid, cut.u)[tables.left]
         density = arrival_densities(tables, plan.first[path], deferred)
         # Models that no query reaches get the cut for a uniform density: a neighbouring λ may start from it.
-        reached = plan.members[path] & ((tables.grid.weight * density).sum(1) > jnp.finfo(lam.dtype).eps)
-        return jnp.where(reached[:, None], density, 1.0)
+        is_reached = plan.members[path] & ((tables.grid.weight * density).sum(1) > jnp.finfo(lam.dtype).eps)
+        return jnp.where(is_reached[:, None], density, 1.0)
 
     starting = state.rounds < len(_FIRST_CUTS)
     path = jnp.where(starting, plan.suffixes.shape[0], state.path)
     first_cut = jnp.asarray(_FIRST_CUTS, lam.dtype)[state.rounds]
     u = jnp.where(starting[:, None], first_cut[:, None], state.cut.u)
-    found = _best_paths(search, lam, jax.vmap(reached)(path, Cut.at(u)))
+    found = _best_paths(search, lam, jax.vmap(arriving)(path, Cut.at(u)))
     gain = found.value - state.value
     # The new path wins a tie up to rounding: its cuts are closer to convergence.
     good = gain > -64 * jnp.finfo(lam.dtype).eps

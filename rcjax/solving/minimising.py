@@ -400,6 +400,7 @@ def minimise(
     starts = min(whole_number(starts, "starts", 1), _ADDITIVE_LAM)
     additive_lam = lam_range(np.asarray(model.cost, float)[np.asarray(plan.members)[-1]], _ADDITIVE_LAM)
     additive = build_search_tables(model, plan, None)
+    assert isinstance(additive, SearchTables)  # as there is a plan
     search, proposed = list_candidates(additive, additive_lam.astype(lam.dtype), len(paths))
     _check_objective(objective, proposed.outcome)
     chosen, status = _search(objective, search, proposed, lam.astype(model.cost.dtype), starts)

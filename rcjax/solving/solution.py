@@ -28,13 +28,14 @@ import numpy as np
 from jax import lax
 
 from rcjax._base.codec import takes
-from rcjax._core.batching import Array, take_entries, vary_over_same_devices, with_automatic_axes
+from rcjax._core.batching import Array, number_pairs, take_entries, vary_over_same_devices, with_automatic_axes
 from rcjax._core.compilation import compiled, is_traced
 from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.solving.bellman import (
+    AdaptiveTables,
     CascadePlan,
     Cut,
     SearchTables,
@@ -226,9 +227,9 @@ def thresholds_of_cuts(tables: Tables, cut: Cut) -> Threshold:
 
 
 @compiled
-def adaptive_points(search: SearchTables, lam: jax.Array) -> SolvedPoints:
+def adaptive_points(search: AdaptiveTables, lam: jax.Array) -> SolvedPoints:
     """Find the best adaptive policies for all λ (L,), and evaluate their outcomes exactly."""
-    tables, _, refusal_worth = search
+    tables, refusal_worth = search
     k = tables.cost.shape[0]
     best = adaptive_policies(tables, lam, refusal_worth)
     expected = jax.vmap(partial(evaluate_intervals, tables, refusing=refusal_worth is not None))(best)
@@ -259,8 +260,6 @@ class IntervalPolicy(NamedTuple):
 def adaptive_policies(tables: Tables, lam: jax.Array, refusal_worth: jax.Array | None = None) -> IntervalPolicy:
     """Solve for the optimum over all policies for each λ (L,), with tables of all pairs of models: (L,)."""
     k = tables.cost.shape[0]
-    link_index = np.zeros((k, k), int)
-    link_index[np.triu_indices(k, 1)] = np.arange(k * (k - 1) // 2)
 
     def ask_or_answer(integrands: jax.Array, model: tuple[Any, Any]) -> tuple[jax.Array, tuple[jax.Array, ...]]:
         j, links = model
@@ -280,7 +279,7 @@ def adaptive_policies(tables: Tables, lam: jax.Array, refusal_worth: jax.Array |
         return integrands.at[j].set(integrand), (upper, action, integrand.sum(-1) - lam * tables.cost[j])
 
     zeros = jnp.zeros((k, *lam.shape, tables.grid.u.shape[-1]), lam.dtype)
-    _, (upper, action, values) = lax.scan(ask_or_answer, zeros, (np.arange(k), link_index), reverse=True)
+    _, (upper, action, values) = lax.scan(ask_or_answer, zeros, (np.arange(k), number_pairs(k)), reverse=True)
     return IntervalPolicy(jnp.argmax(values, axis=0), jnp.moveaxis(upper, 0, 1), jnp.moveaxis(action, 0, 1))
 
 

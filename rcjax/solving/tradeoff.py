@@ -19,7 +19,7 @@ from rcjax.model.calibrated_models import pairs
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.policy.spec import Spec
-from rcjax.solving.bellman import CascadePlan, Cut, SearchTables, check_cascade, plan_cascades
+from rcjax.solving.bellman import AdaptiveTables, CascadePlan, Cut, SearchTables, check_cascade, plan_cascades
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.hull import lower_hull
 from rcjax.solving.frontier.points import (
@@ -225,12 +225,13 @@ _SMALLEST_BATCH = 32  # least number of λ that the CPU solves for at a time
 _MANY_PAIRS = 32  # pairs from which building tables takes longer than compiling its program
 _BATCH_BYTES = 2**29  # most memory of a batch of λ
 
+AnySearch = SearchTables | AdaptiveTables
 AnyPoints = TypeVar("AnyPoints", bound=Points)
 
 
 def build_search_tables(
     model: CascadeModel, plan: CascadePlan | None, refusal_worth: jax.Array | None, panels: int | None = None
-) -> SearchTables:
+) -> AnySearch:
     """Build the tables of the search of a fitted model's policies.
 
     Args:
@@ -243,18 +244,20 @@ def build_search_tables(
     indices = np.arange(k * (k - 1) // 2) if plan is None else np.asarray(plan.pairs)
     build = _pair_tables_compiled if len(indices) < _MANY_PAIRS else _many_pair_tables_compiled
     tables = build(model.marginals, model.copulas, model.cost, indices, panels=panels)
-    return SearchTables(tables, plan, refusal_worth)  # pyright: ignore[reportArgumentType]
+    return AdaptiveTables(tables, refusal_worth) if plan is None else SearchTables(tables, plan, refusal_worth)
 
 
 _pair_tables_compiled = compiled(build_pair_tables, "panels")
 _many_pair_tables_compiled = compiled(build_pair_tables, "panels", runs="long")
 
 
-def solve_at(search: SearchTables, lam: Any) -> SolvedPoints:
+def solve_at(search: AnySearch, lam: Any) -> SolvedPoints:
     """Solve for given λ (L,), with results on the host."""
 
     def solve(lam: Any) -> SolvedPoints:
-        return adaptive_points(search, lam) if search.plan is None else points_at(search, optimise(search, lam))
+        if isinstance(search, AdaptiveTables):
+            return adaptive_points(search, lam)
+        return points_at(search, optimise(search, lam))
 
     return _in_batches(search, solve, np.asarray(lam, search.tables.cost.dtype))
 
@@ -264,7 +267,7 @@ def evaluate_optima(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
     return _in_batches(search, lambda batch: points_at(search, batch), optima)
 
 
-def _in_batches(search: SearchTables, solve: Callable[[Any], SolvedPoints], batches: Any) -> SolvedPoints:
+def _in_batches(search: AnySearch, solve: Callable[[Any], SolvedPoints], batches: Any) -> SolvedPoints:
     """Solve for NumPy arrays with leading axes (L, …), in batches that fit into memory, with results on the host."""
     size = max(1, min(_BATCH_BYTES // _bytes_per_lambda(search), _batch_size(len(jax.tree.leaves(batches)[0]))))
     return map_in_chunks(solve, batches, size, same_programs=False)
@@ -281,16 +284,16 @@ def _batch_size(count: int) -> int:
     return max(_SMALLEST_BATCH, -(-count // (8 * count_cores())) * 8)
 
 
-def _bytes_per_lambda(search: SearchTables) -> int:
+def _bytes_per_lambda(search: AnySearch) -> int:
     """Estimate the memory of one λ's largest arrays: values at the nodes, of all suffixes of paths or all options."""
     k, nodes = search.tables.grid.u.shape
-    rows = len(search.tables.left) + (k * k if search.plan is None else len(search.plan.suffix_first))
+    rows = len(search.tables.left) + (k * k if isinstance(search, AdaptiveTables) else len(search.plan.suffix_first))
     return 3 * rows * nodes * search.tables.cost.dtype.itemsize
 
 
 def solve_on_grid(
-    search: SearchTables,
-    solve: Callable[[SearchTables, Any], SolvedPoints] = solve_at,
+    search: AnySearch,
+    solve: Callable[[Any, Any], SolvedPoints] = solve_at,
     evaluate: Callable[[SearchTables, OptimalCuts], SolvedPoints] = evaluate_optima,
 ) -> SolvedPoints:
     """Solve on a geometric grid that covers every trade-off, with infill in λ, then in thresholds off the hull.
@@ -303,11 +306,11 @@ def solve_on_grid(
         evaluate: function in place of `evaluate_optima`.
     """
     cost = np.asarray(search.tables.cost, float)
-    lam = lam_range(cost if search.plan is None else cost[search.plan.members[-1]], _GRID_SIZE)
+    lam = lam_range(cost if isinstance(search, AdaptiveTables) else cost[search.plan.members[-1]], _GRID_SIZE)
     solved = solve(search, lam)
     infill = solve(search, _infill(solved.lam, _gaps(solved, _CLOSEST)))
     solved = keep_best(_merge(solved, infill), search.refusal_worth)
-    return solved if search.plan is None else _merge(solved, evaluate(search, _interpolated(solved)))
+    return solved if isinstance(search, AdaptiveTables) else _merge(solved, evaluate(search, _interpolated(solved)))
 
 
 def _interpolated(solved: SolvedPoints) -> OptimalCuts:

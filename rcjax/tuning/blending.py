@@ -6,7 +6,6 @@ that is worth 300 labels draws both weights to three eighths, which does well on
 """
 
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -15,13 +14,20 @@ from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import fit_calibrators_compiled, pairs
 from rcjax.model.calibration import Transform
 from rcjax.model.label_outcomes import FOLDS, deal_folds
-from rcjax.tuning.candidates import ENOUGH_QUERIES, Blending, LabelledAnswers, candidate_rows, draw_enough, recentre
+from rcjax.tuning.candidates import (
+    ENOUGH_QUERIES,
+    LabelledAnswers,
+    ScoringOptions,
+    candidate_rows,
+    draw_enough,
+    recentre,
+)
 
 _THRESHOLDS = 16  # thresholds of each model at which the weights are estimated
 _PRIOR = 300  # weight of the prior, in labels
 
 
-def estimate_blending(log: Log, transform: Transform, refusal_worth: Any = None) -> Blending:
+def estimate_blending(log: Log, transform: Transform, refusal_worth: Any = None) -> ScoringOptions:
     """Estimate the blending weights (a, b) by cross-fitted least squares; the defaults for one model or few labels.
 
     Args:
@@ -30,23 +36,16 @@ def estimate_blending(log: Log, transform: Transform, refusal_worth: Any = None)
         refusal_worth: () worth of a refusal, in right answers; None: models do not refuse.
 
     >>> import rcjax
-    >>> blending = estimate_blending(rcjax.sample_log(300, seed=0), "choice")
-    >>> 0 <= blending.calibrated <= 1, 0 <= blending.conditional <= 1, 0 <= blending.label <= 1
+    >>> options = estimate_blending(rcjax.sample_log(300, seed=0), "choice")
+    >>> 0 <= options.calibrated <= 1, 0 <= options.conditional <= 1, 0 <= options.label <= 1
     (True, True, True)
     """
-    cached = _CACHE.setdefault(log, {})
-    if transform not in cached:
-        cached[transform] = _estimate_weights(log, transform)
-    return Blending(*cached[transform], refusal_worth)
-
-
-#: Weights of the logs in use, which a search and its bootstrap share.
-_CACHE: WeakKeyDictionary[Log, dict[Transform, tuple[float | Array, float | Array]]] = WeakKeyDictionary()
+    return ScoringOptions(*_estimate_weights(log, transform), refusal_worth)
 
 
 def _estimate_weights(log: Log, transform: Transform) -> tuple[float | Array, float | Array]:
     labelled = log.labelled & np.asarray(log.answered)
-    defaults = (Blending.calibrated, Blending.conditional)
+    defaults = (ScoringOptions.calibrated, ScoringOptions.conditional)
     if not labelled.any(1).all():  # drop queries without labels first, so that folds have equal numbers of labels
         log, labelled = log.take(labelled.any(1)), labelled[labelled.any(1)]
     if log.n_queries > ENOUGH_QUERIES:
@@ -72,9 +71,9 @@ def _normal_equations(
     logprob = np.asarray(log.logprob, float)
     right = np.where(labelled, np.asarray(log.correct, float), 0.0)
     train = labelled & ~out[:, None]
-    filled = LabelledAnswers(np.asarray(log.logprob), np.asarray(log.correct), train).filled()
-    calibrators, _ = fit_calibrators_compiled(*filled[:3], transform=transform)
-    rows = candidate_rows(calibrators, filled)
+    padded = LabelledAnswers(np.asarray(log.logprob), np.asarray(log.correct), train).padded()
+    calibrators, _ = fit_calibrators_compiled(*padded[:3], transform=transform)
+    rows = candidate_rows(calibrators, padded)
     confidence, conditional = np.asarray(rows.confidence, float), np.asarray(rows.conditional, float)
     square, product = np.zeros((2, 2)), np.zeros(2)
     for pair, (i, j) in enumerate(pairs(len(log.models))):
@@ -82,12 +81,13 @@ def _normal_equations(
         if not (trained.any() and tested.any()):
             continue
         thresholds = np.unique(np.quantile(logprob[trained, i], np.linspace(0.04, 0.96, _THRESHOLDS), method="lower"))
-        first = recentre(confidence[: len(out), i], right[:, i], trained) - right[:, i]
-        by_itself = recentre(confidence[: len(out), j], right[:, j], trained) - right[:, j] - first
-        by_first = recentre(conditional[pair, : len(out)], right[:, j], trained) - right[:, j] - first
+        first_by_itself = recentre(confidence[: len(out), i], right[:, i], trained) - right[:, i]
+        second_by_itself = recentre(confidence[: len(out), j], right[:, j], trained) - right[:, j]
+        second_by_first = recentre(conditional[pair, : len(out)], right[:, j], trained) - right[:, j]
+        changes = second_by_itself - first_by_itself, second_by_first - first_by_itself
         gain = right[:, j] - right[:, i]
         deferred = logprob[:, i, None] <= thresholds
-        predicted = np.stack([by_itself, by_first, gain])[:, trained] @ deferred[trained] / trained.sum()
+        predicted = np.stack([*changes, gain])[:, trained] @ deferred[trained] / trained.sum()
         observed = gain[tested] @ deferred[tested] / tested.sum()
         square += predicted[:2] @ predicted[:2].T
         product += predicted[:2] @ (observed - predicted[2])

@@ -24,7 +24,7 @@ from rcjax.tuning.candidates import ENOUGH_QUERIES, RESAMPLED_RUNGS
 from rcjax.tuning.cross_validation import sample_queries
 from rcjax.tuning.replaying.replay import replay
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers, require_complete
-from rcjax.tuning.search import Retuner, search_of
+from rcjax.tuning.search import DrawTuner, search_of
 
 _REPLICATES_AT_ONCE = 16  # so that their figures fit in memory
 _POINTS_MULTIPLE = 16  # the number of points is rounded up to a multiple, so that few shapes are compiled
@@ -101,20 +101,19 @@ def bootstrap(
     require_answers(frontier.policies, log)
     sample = sample_queries(log, seed)
     points = _spread(frontier)
-    retuner = search_of(frontier.spec).retuner if refit else None
-    retune = retuner and retuner(frontier, sample, None if frontier.is_by_labels else points)
-    fixed, tuned = _replicated(frontier, points, sample, retune, replicates, seed)
+    tune_draw = search_of(frontier.spec).bootstrap_tuner(frontier, sample, points) if refit else None
+    fixed, tuned = _replicated(frontier, points, sample, tune_draw, replicates, seed)
     noise, optimism = _noise_and_optimism(frontier, points, fixed, tuned)
     noise = jax.tree.map(lambda figure: figure * np.sqrt(sample.n_queries / log.n_queries), noise)
     return _bands(frontier, log, noise, optimism if refit else None, level)
 
 
 def _replicated(
-    frontier: Frontier, points: np.ndarray, log: Log, retune: Retuner | None, replicates: int, seed: int
+    frontier: Frontier, points: np.ndarray, log: Log, tune_draw: DrawTuner | None, replicates: int, seed: int
 ) -> tuple[LossTerms, LossTerms]:
     """Return (figures of the frontier's policies, figures of policies tuned on each draw), (B, G, 3) and (S, G, 3).
 
-    The last axis is a `QuerySet`; a set without queries has NaN. S is `_SEARCHED` at most; without `retune`, the two
+    The last axis is a `QuerySet`; a set without queries has NaN. S is `_SEARCHED` at most; without `tune_draw`, the two
     results are the same.
     """
     corrected = corrected_log(log)
@@ -140,9 +139,9 @@ def _replicated(
     fixed = walked(frontier.model.calibrators, frontier.policies.on_host().take(points))
     pieces = np.array_split(draws, -(-replicates // _REPLICATES_AT_ONCE))
     fixed_on_draws = join([means(fixed, piece) for piece in pieces])
-    if retune is None:
+    if tune_draw is None:
         return fixed_on_draws, fixed_on_draws
-    tuned = map_in_threads(lambda draw: means(walked(*retune(log, draw)), draw[None]), draws[:_SEARCHED], n=n)
+    tuned = map_in_threads(lambda draw: means(walked(*tune_draw(log, draw)), draw[None]), draws[:_SEARCHED], n=n)
     return fixed_on_draws, join(tuned)
 
 
@@ -167,11 +166,11 @@ def _noise_and_optimism(
     """
     bills = fixed.cost
     if frontier.is_by_labels:  # each replicate keeps the budget by moving along its own ladder
-        money = np.asarray(frontier.cost, float)[points]
+        cost = np.asarray(frontier.cost, float)[points]
         # A single model that answers everything stays, as no search chose it: a replicate might move to a model of
         # nearly the same cost by chance.
         is_single = (np.asarray(frontier.members)[points].sum(1) == 1)[:, None] & (frontier.abstain_price is None)
-        at_bills = (figures_at_bill(terms, money) for terms in (fixed, tuned))
+        at_bills = (figures_at_bill(terms, cost) for terms in (fixed, tuned))
         fixed, tuned = (
             jax.tree.map(lambda old, new: np.where(is_single, old[: len(new)], new), fixed, moved) for moved in at_bills
         )

@@ -13,7 +13,7 @@ two estimates of its probability: given the confidence of the model itself, and 
     ŷ_j = (1 − a − b) y_j + a Φ_j + b P(y_j = 1 | ξ_i),        ŷ_i = (1 − a − b) y_i + (a + b) Φ_i.
 
 ξ is the transformed confidence (`rcjax.model.calibration`). Each probability is first shifted so that its mean is the
-mean of the labels (`recentre`). So ŷ_i has the mean of y_i, and the error is mean(1 − y_i) − Σ_{Φ_i ≤ φ} (ŷ_j − ŷ_i)/n.
+mean of the labels (`recentre`). So ŷ_i has the mean of y_i. The error is mean(1 − y_i) − Σ_{Φ_i ≤ φ} (ŷ_j − ŷ_i)/n.
 The probabilities reduce the noise, but add a bias where confidences tell little: `blending` estimates a and b from the
 log.
 
@@ -37,7 +37,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._core.batching import Array, pad_to_size_class, take_entries
+from rcjax._core.batching import Array, number_pairs, pad_to_size_class, take_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
@@ -297,8 +297,11 @@ def best_refusal(confidence: Array, right: Array, present: Array, worth: Array) 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Blending:
-    """The weights by which labels are blended with their probabilities; the defaults do well on most logs."""
+class ScoringOptions:
+    """The weights by which labels are blended with their probabilities, and the worth of a refusal.
+
+    The defaults of the weights do well on most logs.
+    """
 
     calibrated: float | Array = 0.375
     """() weight of the model's own calibrated confidence, a."""
@@ -359,8 +362,8 @@ class LabelledAnswers(NamedTuple):
     present: Array  # (n, k) bool: there is an answer, and the query counts
     answer: Array | None = None  # (n, k) codes of answers, as in `Log.answer`; None: answers are not compared
 
-    def filled(self) -> "LabelledAnswers":
-        """Fill the rows up to their size class, so that logs of similar size share one compilation."""
+    def padded(self) -> "LabelledAnswers":
+        """Pad the rows to their size class, so that logs of similar size share one compilation."""
         answer = None if self.answer is None else pad_to_size_class(self.answer)[0]
         logprob, correct, present = pad_to_size_class(*self[:3])
         return LabelledAnswers(logprob, correct, present, answer)
@@ -409,48 +412,45 @@ class CandidateRows:
 
     def conditional_of(self, later: Any, earlier: Any) -> Array:
         """Return the probability that a later model is right, given the confidence of an earlier model: (n,)."""
-        k = self.confidence.shape[1]
-        pair = np.zeros((k, k), int)
-        pair[np.triu_indices(k, 1)] = np.arange(k * (k - 1) // 2)
-        return self.conditional[jnp.asarray(pair)[earlier, later]]
+        return self.conditional[jnp.asarray(number_pairs(self.confidence.shape[1]))[earlier, later]]
 
 
 candidate_rows = compiled(CandidateRows.of, runs="long")
 
 
-def score_pairs(rows: CandidateRows, blending: Blending) -> Candidates:
+def score_pairs(rows: CandidateRows, options: ScoringOptions) -> Candidates:
     """Score every single model, and every pair at up to `MAX_THRESHOLDS` thresholds, on n queries.
 
     The function can be mapped (`vmap`) over resampled or masked logs.
 
     Args:
         rows: the queries.
-        blending: the blending weights of labels, and the worth of a refusal.
+        options: the blending weights of labels, and the worth of a refusal.
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
     >>> query_cost = jnp.array([[1.0, 14.0], [1.0, 6.0]])
     >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), query_cost)
-    >>> cascades = score_pairs(rows, Blending())
+    >>> cascades = score_pairs(rows, ScoringOptions())
     >>> cascades.cost.tolist(), cascades.label_penalty.tolist()  # small, large, small → large, which answers the second
     ([1.0, 10.0, 8.0, 11.0], [0.5, 0.0, 0.0, inf])
     """
-    singles = _single_models(rows, blending)
+    singles = _single_models(rows, options)
     rising = jnp.argsort(rows.confidence, axis=0).T
     left, right = np.triu_indices(singles.k, 1)
     each_pair = left, right, rows.conditional
-    pairs = lax.map(lambda pair: _pair(rows, blending, singles, rising[pair[0]], *pair), each_pair)
+    pairs = lax.map(lambda pair: _pair(rows, options, singles, rising[pair[0]], *pair), each_pair)
     return concatenate(singles, jax.tree.map(jnp.ravel, pairs), xp=jnp)
 
 
-def _single_models(rows: CandidateRows, blending: Blending) -> Candidates:
+def _single_models(rows: CandidateRows, options: ScoringOptions) -> Candidates:
     """Score each model alone (k,), by its labels without blending; the penalty is inf for a model without answers."""
     answers = rows.present.sum(0)
     penalty = jnp.where(answers > 0, 1 - divide((rows.present * rows.correct).sum(0), answers, 0.5), jnp.inf)
     bill = jnp.where(rows.present, rows.query_costs(), 0.0).sum(0) / jnp.maximum(answers, 1)
     cost = jnp.where(answers > 0, bill, rows.query_costs().mean(0))
     refusal_threshold, abstention, always = None, jnp.zeros_like(cost), jnp.full_like(cost, ALWAYS_ANSWER)
-    if blending.refusal_worth is not None:
-        refusal_threshold, gain, abstention = best_refusals(rows, blending)
+    if options.refusal_worth is not None:
+        refusal_threshold, gain, abstention = best_refusals(rows, options)
         penalty = penalty - gain
     models = jnp.arange(len(cost))
     places = {"first": models, "second": models, "third": models}
@@ -460,16 +460,16 @@ def _single_models(rows: CandidateRows, blending: Blending) -> Candidates:
     )
 
 
-def best_refusals(rows: CandidateRows, blending: Blending) -> tuple[Array, Array, Array]:
+def best_refusals(rows: CandidateRows, options: ScoringOptions) -> tuple[Array, Array, Array]:
     """Return `best_refusal` of every model: (threshold, gain per query, share refused), each (k,).
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
     >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.array([1.0, 10.0]))
-    >>> [round(float(figure[0]), 3) for figure in best_refusals(rows, Blending(refusal_worth=jnp.array(0.8)))]
+    >>> [round(float(figure[0]), 3) for figure in best_refusals(rows, ScoringOptions(refusal_worth=jnp.array(0.8)))]
     [0.55, 0.344, 0.5]
     """
-    worth = jnp.asarray(blending.refusal_worth, rows.confidence.dtype)
-    right = blend_labels(rows.confidence, rows.correct, rows.present, blending.label, jnp)
+    worth = jnp.asarray(options.refusal_worth, rows.confidence.dtype)
+    right = blend_labels(rows.confidence, rows.correct, rows.present, options.label, jnp)
     threshold, gain, share = jax.vmap(best_refusal, (1, 1, 1, None))(rows.confidence, right, rows.present, worth)
     return threshold, gain, share
 
@@ -481,7 +481,7 @@ def blend_labels(confidence: Any, correct: Any, present: Any, weight: Any, xp: A
         confidence: (n, k) calibrated confidence.
         correct: (n, k) labels.
         present: (n, k) bool: there is an answer, and the query counts.
-        weight: weight of the labels (`Blending.label`).
+        weight: weight of the labels (`ScoringOptions.label`).
         xp: numpy, or jax.numpy within a jitted function.
     """
     expected = recentre(confidence, correct.astype(confidence.dtype), present, xp)
@@ -490,7 +490,7 @@ def blend_labels(confidence: Any, correct: Any, present: Any, weight: Any, xp: A
 
 def _pair(
     rows: CandidateRows,
-    blending: Blending,
+    options: ScoringOptions,
     singles: Candidates,
     rising: Array,
     first: Any,
@@ -500,7 +500,7 @@ def _pair(
     """Score one pair of models at M thresholds of the first, up to which queries are deferred.
 
     Args:
-        rows, blending: as for `score_pairs`.
+        rows, options: as for `score_pairs`.
         singles: the single models.
         rising: (n,) the queries by rising confidence of the first model.
         first, second: () indices of the two models.
@@ -508,16 +508,17 @@ def _pair(
     """
     present = rows.present[:, first] & rows.present[:, second]
     first_label, second_label = (rows.correct[:, model].astype(rows.confidence.dtype) for model in (first, second))
-    by_itself = recentre(rows.confidence[:, first], first_label, present, jnp)
-    by_second = recentre(rows.confidence[:, second], second_label, present, jnp)
-    by_first = recentre(conditional, second_label, present, jnp)
-    first_right = blending.label * first_label + (blending.calibrated + blending.conditional) * by_itself
-    second_right = blending.label * second_label + blending.calibrated * by_second + blending.conditional * by_first
+    first_by_itself = recentre(rows.confidence[:, first], first_label, present, jnp)
+    second_by_itself = recentre(rows.confidence[:, second], second_label, present, jnp)
+    second_by_first = recentre(conditional, second_label, present, jnp)
+    a, b = options.calibrated, options.conditional
+    first_right = options.label * first_label + (a + b) * first_by_itself
+    second_right = options.label * second_label + a * second_by_itself + b * second_by_first
     refuses, refusal_threshold = jnp.zeros_like(present), None
     if singles.refusal_threshold is not None:
         refusal_threshold = singles.refusal_threshold[second]
         refuses = rows.confidence[:, second] <= refusal_threshold
-        worth = jnp.asarray(blending.refusal_worth, second_right.dtype)
+        worth = jnp.asarray(options.refusal_worth, second_right.dtype)
         second_right, second_label = (jnp.where(refuses, worth, values) for values in (second_right, second_label))
 
     grid = spread_thresholds(rows.confidence[:, first], present, MAX_THRESHOLDS, rising)

@@ -6,7 +6,7 @@ predictive algorithms to achieve risk control", arXiv 2110.01052). The null hypo
 that its true error is above the limit. Positions are tested from the dearest to the cheapest; for a margin (`match`),
 only positions below today's bill on the queries tuned on. So the order of the tests is fixed before the held-out
 queries are seen (unless only the held-out log has today's answers, and gives the bill). The first null that is not
-rejected ends the sequence. Every null is tested at the full level, and no test follows a true null that is kept. So
+rejected ends the sequence. Each test has the full level. A true null that is not rejected ends the sequence. So
 the probability that any true null is rejected is at most 1 − confidence, however the positions depend on each other.
 Single models off the ladder are not tested. With a tenth of the level for them and the rest for the ladder, 24.3 % of
 limits were guaranteed in place of 25.2 %, at 1.4 % more money (four logs, 250 queries tuned on, 150 and 300 held out).
@@ -420,7 +420,7 @@ def certify(
             tuned on are tested.
         tuned_on: the log that the frontier was tuned on, which gives the default of `today`. It must share no queries
             with the held-out log. None: the queries that the model carries, some hundreds.
-        fields: fields of `Spec`, which override `spec`.
+        fields: fields of `Spec`, which override `spec`; a target replaces the target of `spec`.
 
     Tests bet on the loss of each query, from 0 to 1, or on its difference from today's, from −1 to 1 (Waudby-Smith &
     Ramdas 2024). The tests are valid with any number of queries, for errors, scores, refusals at their price, and
@@ -446,7 +446,7 @@ def certify(
     >>> certificate.policy.provenance["guarantee"]["confidence"]
     0.95
     """
-    spec = dataclasses.replace(spec or Spec(), **fields)
+    spec = Spec.merge(spec, fields)
     spec = spec if spec.confidence is not None else dataclasses.replace(spec, confidence=0.95)
     target, confidence = _limit_of(spec)
     level = 1 - confidence
@@ -455,8 +455,8 @@ def certify(
     today, bill = (None, math.inf) if spec.match is None else _today_and_bill(frontier, log, spec.today, tuned_on)
     others = [] if today is None else [name for name in models_of(today) if name not in frontier.models]
     log = log.select([*frontier.models, *others])
-    judged = spec.judged and log.hand_labels is not None
-    test = LadderTest.of(frontier, log, _with_judges(log, tuned_on) if judged else None, today)
+    counts_judges = spec.judged and log.hand_labels is not None
+    test = LadderTest.of(frontier, log, _with_judges(log, tuned_on) if counts_judges else None, today)
     positions = _positions_below(frontier, bill)
     if not positions.size:
         raise InfeasibleError("no policy of the frontier costs less than today's")
@@ -486,10 +486,10 @@ def _today_and_bill(
 
 def _limit_of(spec: Spec) -> tuple[Target, float]:
     """Return (the limit to guarantee, the confidence). Raises ValueError if one is out of range."""
-    target = Target.of(**spec.target)
-    confidence = float(spec.confidence or 0.0)
-    if target.name not in ("max_error", "match"):
-        raise ValueError(f"{target.name} cannot be guaranteed: give max_error or match")
+    target, confidence = spec.target, float(spec.confidence or 0.0)
+    if target is None or target.name not in ("max_error", "match"):
+        given = "no target" if target is None else target.name
+        raise ValueError(f"{given} cannot be guaranteed: give max_error or match")
     for name, value in ((target.name, target.value), ("confidence", confidence)):
         if not 0 < value < 1 and (name, value) != ("match", 0.0):
             raise ValueError(f"{name} is {value}; it must lie between 0 and 1")

@@ -31,9 +31,9 @@ from rcjax.policy.ladder import position_at
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.hull import position_weights
 from rcjax.solving.frontier.points import LossTerms, lam_range, safe_log
-from rcjax.tuning.candidates import RESAMPLED_RUNGS, Blending, Candidates, LabelledAnswers, concatenate
+from rcjax.tuning.candidates import RESAMPLED_RUNGS, Candidates, LabelledAnswers, ScoringOptions, concatenate
 from rcjax.tuning.replaying.walk import loss_terms_on_log
-from rcjax.tuning.scoring import estimate_wrong, filled_query_cost, score_candidates
+from rcjax.tuning.scoring import estimate_wrong, impute_query_cost, score_candidates
 
 #: Numbers of λ and of budgets for which candidate sets are compared.
 N_LAM, BUDGETS = 40, 24
@@ -267,7 +267,7 @@ class CrossValidation:
             budget: the budget.
             bills: (k,) dollars per query of each single model.
         """
-        grid, here, bills = (safe_log(money) for money in (self.targets.budgets, budget, bills))
+        grid, here, bills = (safe_log(amount) for amount in (self.targets.budgets, budget, bills))
         same_models = (bills <= grid[:, None] + 1e-9).sum(1) == (bills <= here + 1e-9).sum()
         return int(np.where(same_models | ~same_models.any(), np.abs(grid - here), np.inf).argmin())
 
@@ -279,7 +279,7 @@ class CrossValidation:
 class Penalties(NamedTuple):
     """Errors of m held-out queries, and refusals at their price, (S, T, m) each.
 
-    The fields are one array if every answer is labelled.
+    If every answer is labelled, the two fields hold the same array.
     """
 
     expected: np.ndarray
@@ -322,10 +322,10 @@ class CrossValidatedLosses(NamedTuple):
                 of 7 % has a standard error of 5 %, and two of three such gains would be missed.
         """
         lam = self.targets.lam_slice
-        money = self.targets.lam[:, None] * self.cost[:, lam]
+        cost_loss = self.targets.lam[:, None] * self.cost[:, lam]
 
         def loss(penalty: np.ndarray, number: int) -> np.ndarray:
-            return penalty[number, lam] + money[number]
+            return penalty[number, lam] + cost_loss[number]
 
         def gains(penalties: Penalties) -> list[np.ndarray]:
             return [loss(penalty, rival) - loss(penalty, candidates) for penalty in penalties]
@@ -362,7 +362,7 @@ def targets_of(log: Log) -> Targets:
 
 
 def cross_validate(
-    log: Log, model: FittedModel, blending: Blending, folds: int = FOLDS, seed: int = 0
+    log: Log, model: FittedModel, options: ScoringOptions, folds: int = FOLDS, seed: int = 0
 ) -> CrossValidatedLosses:
     """Return the losses of every candidate set on the complete queries of a log, each held out once.
 
@@ -372,15 +372,15 @@ def cross_validate(
     Args:
         log: the log, with the models of `model`.
         model: the model fitted to the log.
-        blending: the blending weights of labels, and the worth of a refusal.
+        options: the blending weights of labels, and the worth of a refusal.
         folds: number of folds.
         seed: seed of the folds.
     """
     complete = log.complete
-    abstain_price = None if blending.refusal_worth is None else 1 - float(blending.refusal_worth)
+    abstain_price = None if options.refusal_worth is None else 1 - float(options.refusal_worth)
     fold = deal_folds(complete, folds, seed)
     targets = targets_of(log)
-    query_cost = filled_query_cost(log)
+    query_cost = impute_query_cost(log)
     outcomes, logs = [log.correct], [log] * folds
     if not is_fully_labelled(log):  # the expected outcomes that a fold's policies learn from must not use its labels
         by_labels = expected_log(log)
@@ -391,7 +391,7 @@ def cross_validate(
     def answer_fold(number: int) -> tuple[Array, ...]:
         """Return `penalty`, `cost`, `estimated` and `in_sample` of a fold, as in `CrossValidatedLosses`."""
         calibrators, choices, estimated_wrong = _choose_without(
-            logs[number], fold == number, model.calibrators, targets, blending
+            logs[number], fold == number, model.calibrators, targets, options
         )
         out = complete & (fold == number)
 
@@ -416,7 +416,7 @@ def cross_validate(
 
 
 def _choose_without(
-    log: Log, held_out: np.ndarray, fitted: Calibrator, targets: Targets, blending: Blending
+    log: Log, held_out: np.ndarray, fitted: Calibrator, targets: Targets, options: ScoringOptions
 ) -> tuple[Calibrator, list[ChosenPolicies], np.ndarray | None]:
     """Calibrate, and choose from each candidate set, on the queries of a log that are not held out.
 
@@ -424,7 +424,7 @@ def _choose_without(
         log: the log.
         held_out: (n,) bool: the queries that are held out.
         fitted: (k,) calibrators fitted to the whole log, whose transform and stated values are used.
-        targets, blending: as for `cross_validate`.
+        targets, options: as for `cross_validate`.
 
     The result is ((k,) calibrators, S choices, (S, T, n) estimated probability that a query is answered wrongly). The
     last entry is None if answers are not compared.
@@ -433,9 +433,9 @@ def _choose_without(
     present, answer = np.asarray(log.answered) & ~held_out[:, None], log.answer if has_agreement else None
     labelled = LabelledAnswers(log.logprob, log.correct, present, answer)
     calibrators, _ = fit_calibrators_compiled(
-        *labelled.filled()[:3], transform=fitted.transform, values=fitted.stated_logprobs
+        *labelled.padded()[:3], transform=fitted.transform, values=fitted.stated_logprobs
     )
-    pairs, agreement = score_candidates(calibrators, labelled, filled_query_cost(log), blending)
+    pairs, agreement = score_candidates(calibrators, labelled, impute_query_cost(log), options)
     choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
     if len(log.models) > 1:
         choices.append(choose(pairs, targets))

@@ -46,10 +46,10 @@ from rcjax.solving.frontier.hull import lower_hull
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, Policies
 from rcjax.tuning.candidates import (
     MAX_THRESHOLDS,
-    Blending,
     CandidateRows,
     Candidates,
     LabelledAnswers,
+    ScoringOptions,
     best_refusals,
     blend_labels,
     candidate_rows,
@@ -144,9 +144,9 @@ def estimate_wrong(
     """
     assert all(((table.first <= table.second) & (table.second <= table.third)).all() for table in several)
     answer = np.full(log.answered.shape, NO_ANSWER) if log.answer is None else log.answer
-    (answered,), filled = pad_to_size_class(log.answered), labelled._replace(answer=answer).filled()
+    (answered,), padded = pad_to_size_class(log.answered), labelled._replace(answer=answer).padded()
     tables = ((candidates, candidates.policies(agreement=True)) for candidates in several)
-    wrong = [_expected_wrong(calibrators, filled, answered, table) for table in tables]
+    wrong = [_expected_wrong(calibrators, padded, answered, table) for table in tables]
     return np.asarray(wrong, float)[..., : log.n_queries]
 
 
@@ -154,33 +154,33 @@ def estimate_wrong(
 _ALL_THRESHOLDS, _MIN_THRESHOLDS = 40_000, 40
 
 
-def score_agreement(rows: CandidateRows, blending: Blending) -> Candidates:
+def score_agreement(rows: CandidateRows, options: ScoringOptions) -> Candidates:
     """Score the agreement policies of every three models, at 40 to 400 thresholds of the first, on n queries.
 
     Args:
         rows: the queries, with the codes of answers.
-        blending: the blending weights of labels, and the worth of a refusal.
+        options: the blending weights of labels, and the worth of a refusal.
 
     >>> confidence, right = jnp.full((4, 3), 0.5), jnp.array([[0, 0, 1], [0, 0, 1], [1, 1, 1], [1, 1, 1]], bool)
     >>> answer = jnp.array([[0, 1, 2], [0, 1, 2], [0, 0, 0], [0, 0, 0]])
-    >>> sure, money = jnp.full((3, 4), 0.5), jnp.array([1.0, 1.0, 8.0])
-    >>> rows = CandidateRows(confidence, sure, right, jnp.ones((4, 3), bool), money, answer)
-    >>> trial = score_agreement(rows, Blending())   # as all are unsure, the second is always asked
-    >>> best = int(trial.penalty.argmin())
-    >>> float(trial.threshold[best]), float(trial.cost[best])
+    >>> sure, cost = jnp.full((3, 4), 0.5), jnp.array([1.0, 1.0, 8.0])
+    >>> rows = CandidateRows(confidence, sure, right, jnp.ones((4, 3), bool), cost, answer)
+    >>> table = score_agreement(rows, ScoringOptions())   # as all are unsure, the second is always asked
+    >>> best = int(table.penalty.argmin())
+    >>> float(table.threshold[best]), float(table.cost[best])
     (1.0, 6.0)
     """
     k = rows.confidence.shape[1]
     triples = np.array([*itertools.combinations(range(k), 3)], int).reshape(-1, 3).T
     most = min(MAX_THRESHOLDS, max(_MIN_THRESHOLDS, _ALL_THRESHOLDS // max(triples.shape[1], 1)))
     columns = _AgreementColumns(
-        right=blend_labels(rows.confidence, rows.correct, rows.present, blending.label, jnp),
+        right=blend_labels(rows.confidence, rows.correct, rows.present, options.label, jnp),
         rising=jnp.argsort(rows.confidence, axis=0).T,
-        refusal_thresholds=None if blending.refusal_worth is None else best_refusals(rows, blending)[0],
+        refusal_thresholds=None if options.refusal_worth is None else best_refusals(rows, options)[0],
     )
 
     def score(models: tuple[Array, ...]) -> Candidates:
-        return _agreement_of(rows, blending, columns, most, *models)
+        return _agreement_of(rows, options, columns, most, *models)
 
     return jax.tree.map(jnp.ravel, lax.map(score, tuple(triples)))
 
@@ -194,12 +194,12 @@ class _AgreementColumns(NamedTuple):
 
 
 def _agreement_of(
-    rows: CandidateRows, blending: Blending, columns: _AgreementColumns, most: int, *models: Array
+    rows: CandidateRows, options: ScoringOptions, columns: _AgreementColumns, most: int, *models: Array
 ) -> Candidates:
     """Score the agreement policies of three models, by rising cost, at M thresholds.
 
     Args:
-        rows, blending: as for `score_agreement`.
+        rows, options: as for `score_agreement`.
         columns: the columns of `rows` that do not depend on the three models.
         most: number of thresholds at most.
         models: indices of the three models, () each.
@@ -207,13 +207,13 @@ def _agreement_of(
     first, second, third = models
     refusal_thresholds = columns.refusal_thresholds
     counts, equal, differ, second_right, third_right = split_by_agreement(rows, *models)
-    confidence, label = rows.confidence, blending.label
+    confidence, label = rows.confidence, options.label
     fallback = _matching_threshold(confidence[:, second], counts & (equal | differ), differ)
     settled = equal | (~(equal | differ) & (confidence[:, second] > fallback))
     refuses, worth = jnp.zeros_like(settled), 0.0
     if refusal_thresholds is not None:
         refuses = confidence[:, third] <= refusal_thresholds[third]
-        worth = jnp.asarray(blending.refusal_worth, confidence.dtype)
+        worth = jnp.asarray(options.refusal_worth, confidence.dtype)
 
     # The probability that an answer is right: of the first model, and of the model that answers if the second is asked.
     first_right = columns.right[:, first]
@@ -241,12 +241,12 @@ def _matching_threshold(confidence: Array, present: Array, differ: Array) -> Arr
     return jnp.where(many == 0, ALWAYS_ANSWER, jnp.where(many == count, NEVER_ANSWER, between))
 
 
-def filled_query_cost(log: Log) -> np.ndarray:
+def impute_query_cost(log: Log) -> np.ndarray:
     """Return the money of each answer, or the mean money of its model if the answer is missing: (n, k).
 
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0)
-    >>> bool((filled_query_cost(log) == np.asarray(log.query_cost)).all())
+    >>> bool((impute_query_cost(log) == np.asarray(log.query_cost)).all())
     True
     """
     return np.where(np.asarray(log.answered), np.asarray(log.query_cost), np.asarray(log.cost))
@@ -341,8 +341,8 @@ class _DeferredSums:
             (here - later)[0, model] for model, (here, later) in zip(chain, itertools.pairwise(reached), strict=False)
         )
         right = reached[-1][0, chain[-1]] + sum(kept)
-        money = sum(here[1, model] for model, here in zip(chain, reached, strict=True))
-        return float(right), float(money)
+        cost = sum(here[1, model] for model, here in zip(chain, reached, strict=True))
+        return float(right), float(cost)
 
 
 def _threshold_between_top_values(confidence: np.ndarray) -> float:
@@ -355,8 +355,8 @@ def _grow_chain(first: int, sums: _DeferredSums) -> list[tuple[int, ...]]:
     """Grow a chain from one model greedily, and return its prefixes of three or more models."""
     chain = (first,)
     while len(chain) < LONGEST_CHAIN and (later := range(chain[-1] + 1, sums.k)):
-        right, money = sums.deferred_by(chain)
-        worth = (right[later] - right[chain[-1]]) / np.maximum(money[later], np.finfo(float).tiny)
+        right, cost = sums.deferred_by(chain)
+        worth = (right[later] - right[chain[-1]]) / np.maximum(cost[later], np.finfo(float).tiny)
         if worth.max() <= 0:
             break
         chain = (*chain, later[int(worth.argmax())])
@@ -368,35 +368,35 @@ _score_pairs = compiled(score_pairs, runs="long")
 _score_agreement = compiled(score_agreement, runs="long")
 
 
-def filled_rows(calibrators: Calibrator, labelled: LabelledAnswers, query_cost: Any) -> CandidateRows:
-    """Calibrate n queries, filled up so that folds, replicates and logs of similar size share one compilation.
+def padded_rows(calibrators: Calibrator, labelled: LabelledAnswers, query_cost: Any) -> CandidateRows:
+    """Calibrate n queries, padded to their size class: folds, replicates and logs of similar size share a program.
 
     Args:
         calibrators: (k,) calibrators of the models.
         labelled: the queries.
         query_cost: money of each answer (n, k), or mean money of each model (k,).
     """
-    money = pad_to_size_class(query_cost)[0] if np.ndim(query_cost) > 1 else query_cost
-    filled = labelled.filled()
-    rows = candidate_rows(calibrators, filled._replace(answer=None))  # one program, with answers or without
-    return replace(rows, query_cost=money, answer=filled.answer)
+    cost = pad_to_size_class(query_cost)[0] if np.ndim(query_cost) > 1 else query_cost
+    padded = labelled.padded()
+    rows = candidate_rows(calibrators, padded._replace(answer=None))  # one program, with answers or without
+    return replace(rows, query_cost=cost, answer=padded.answer)
 
 
-def score_rows(rows: CandidateRows, blending: Blending) -> Candidates:
+def score_rows(rows: CandidateRows, options: ScoringOptions) -> Candidates:
     """Score single models and pairs or, with codes of answers, agreement policies; numpy arrays.
 
     Args:
-        rows: the queries, from `filled_rows`.
-        blending: the blending weights of labels, and the worth of a refusal.
+        rows: the queries, from `padded_rows`.
+        options: the blending weights of labels, and the worth of a refusal.
     """
-    return jax.tree.map(np.asarray, (_score_pairs if rows.answer is None else _score_agreement)(rows, blending))
+    return jax.tree.map(np.asarray, (_score_pairs if rows.answer is None else _score_agreement)(rows, options))
 
 
 def score_candidates(
     calibrators: Calibrator,
     labelled: LabelledAnswers,
     query_cost: Any,
-    blending: Blending,
+    options: ScoringOptions,
     admits: Callable[[Policies], np.ndarray] | None = None,
 ) -> tuple[Candidates, Candidates | None]:
     """Score all candidates; keep single models, and other candidates that are the best for some target.
@@ -408,18 +408,18 @@ def score_candidates(
         calibrators: (k,) calibrators of the models.
         labelled: the queries; without codes of answers there are no agreement policies.
         query_cost: money of each answer (n, k), or mean money of each model (k,).
-        blending: the blending weights of labels, and the worth of a refusal.
+        options: the blending weights of labels, and the worth of a refusal.
         admits: function from policies (C,) to a mask of the policies to choose from, (C,) bool; None: all.
     """
-    rows = filled_rows(calibrators, labelled, query_cost)
-    table = score_rows(replace(rows, answer=None), blending)
+    rows = padded_rows(calibrators, labelled, query_cost)
+    table = score_rows(replace(rows, answer=None), options)
     table = _keep_corners(table, _undominated_rows(table), admits)
-    longer = _chains_of_verdicts(calibrators, labelled, query_cost, blending)
+    longer = _chains_of_verdicts(calibrators, labelled, query_cost, options)
     if longer is not None:
         table = table.with_chains(_keep_corners(longer, np.arange(len(longer.cost)), admits))
     if labelled.answer is None:
         return table, None
-    agreement = score_rows(rows, blending)
+    agreement = score_rows(rows, options)
     agreement = _keep_corners(agreement, np.flatnonzero(np.isfinite(agreement.penalty)), admits)
     if longer is not None and agreement.cost.size:
         agreement = agreement.with_chain_column()
@@ -427,14 +427,14 @@ def score_candidates(
 
 
 def _chains_of_verdicts(
-    calibrators: Calibrator, labelled: LabelledAnswers, query_cost: Any, blending: Blending
+    calibrators: Calibrator, labelled: LabelledAnswers, query_cost: Any, options: ScoringOptions
 ) -> Candidates | None:
     """Score chains of three or more models; None unless confidences are verdicts and no model may refuse."""
     logprob, correct, present = map(np.asarray, labelled[:3])
-    if blending.refusal_worth is not None or not are_verdicts(logprob, present):
+    if options.refusal_worth is not None or not are_verdicts(logprob, present):
         return None
     confidence = np.asarray(calibrate_rows(calibrators, logprob), float)
-    right = blend_labels(confidence, correct, present, float(blending.label))
+    right = blend_labels(confidence, correct, present, float(options.label))
     return score_chains(
         confidence, right, np.asarray(present.all(1)), np.broadcast_to(np.asarray(query_cost, float), logprob.shape)
     )
@@ -455,11 +455,19 @@ def _undominated_rows(pairs: Candidates) -> np.ndarray:
     return np.flatnonzero(use)
 
 
-def _keep_corners(trial: Candidates, useful: np.ndarray, admits: Callable[[Policies], np.ndarray] | None) -> Candidates:
-    """Take the single models and the corners of the other candidates' lower hull, of admitted `useful` indices."""
-    if admits is not None and useful.size:
-        useful = useful[admits(trial.take(useful).policies())]
-    is_single = trial.is_single[useful]
-    others = useful[~is_single]
-    corners = others[lower_hull(trial.cost[others], trial.penalty[others])]
-    return trial.take(np.concatenate([useful[is_single], corners]))
+def _keep_corners(
+    table: Candidates, allowed: np.ndarray, admits: Callable[[Policies], np.ndarray] | None
+) -> Candidates:
+    """Take the single models, and the corners of the lower hull of the other candidates.
+
+    Args:
+        table: the candidates.
+        allowed: indices of the candidates to choose from.
+        admits: as for `score_candidates`.
+    """
+    if admits is not None and allowed.size:
+        allowed = allowed[admits(table.take(allowed).policies())]
+    is_single = table.is_single[allowed]
+    others = allowed[~is_single]
+    corners = others[lower_hull(table.cost[others], table.penalty[others])]
+    return table.take(np.concatenate([allowed[is_single], corners]))

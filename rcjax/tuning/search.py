@@ -40,10 +40,10 @@ from rcjax.solving.frontier.points import (
     refusal_worth_at,
 )
 from rcjax.tuning.blending import estimate_blending
-from rcjax.tuning.candidates import Blending, Candidates, LabelledAnswers, concatenate, draw_enough
+from rcjax.tuning.candidates import Candidates, LabelledAnswers, ScoringOptions, concatenate, draw_enough
 from rcjax.tuning.cross_validation import CandidateSet, CrossValidation, cross_validate, sample_queries
 from rcjax.tuning.replaying.walk import require_complete, waiting_times_on_log
-from rcjax.tuning.scoring import filled_query_cost, score_candidates
+from rcjax.tuning.scoring import impute_query_cost, score_candidates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,10 +105,10 @@ def select_frontier(
     log = log.select(model.models)
     require_complete(log, "the search")
     sample = sample_queries(log, seed)
-    blending = estimate_blending(sample, model.calibrators.transform, refusal_worth_at(abstain_price, log.cost.dtype))
-    cross_validation = cross_validate(sample, model, blending, seed=seed).summarise()
+    options = estimate_blending(sample, model.calibrators.transform, refusal_worth_at(abstain_price, log.cost.dtype))
+    cross_validation = cross_validate(sample, model, options, seed=seed).summarise()
     admitted = None if admits is None else lambda policies: admits(policies, model)
-    table = _candidates(log, model, blending, cross_validation, admitted)
+    table = _candidates(log, model, options, cross_validation, admitted)
     table = add_optimism(table, cross_validation)
     corners = table.take(lower_hull(table.cost, table.penalty)[::-1])
     best, lam = (corners, _corner_lam(corners)) if lam is None else (corners.best(lam), lam)
@@ -118,7 +118,7 @@ def select_frontier(
 def _candidates(
     log: Log,
     model: FittedModel,
-    blending: Blending,
+    options: ScoringOptions,
     cross_validation: CrossValidation,
     admits: Callable[[Policies], np.ndarray] | None,
 ) -> Candidates:
@@ -126,7 +126,7 @@ def _candidates(
     log = expected_log(log)
     uses_agreement = cross_validation.uses_agreement
     labelled = LabelledAnswers(log.logprob, log.correct, log.answered, log.answer if uses_agreement.any() else None)
-    table, agreement = score_candidates(model.calibrators, labelled, filled_query_cost(log), blending, admits)
+    table, agreement = score_candidates(model.calibrators, labelled, impute_query_cost(log), options, admits)
     if agreement is None:
         return table
     lam = np.geomspace(cross_validation.targets.lam[0], cross_validation.targets.lam[-1], _LAM_GRID)
@@ -164,8 +164,8 @@ def _assemble(
     return make_frontier(model, solved, Spec(abstain_price=abstain_price), compare)
 
 
-_SHARE = 0.05  # of the queries that may exceed a limit on the 95th percentile
-_AT_ONCE = 64  # policies that are replayed at a time
+_TAIL_SHARE = 0.05  # share of the queries that may exceed a limit on the 95th percentile
+_POLICIES_AT_ONCE = 64  # policies that are replayed at a time, to limit the memory
 _MAX_UNTIMED = 0.05  # share of a model's answers without seconds, above which a limit on seconds is doubtful
 
 
@@ -205,7 +205,7 @@ class SecondsFilter:
     def admits(self, policies: Policies, model: FittedModel) -> np.ndarray:
         """Return which policies keep to the limit with one standard error to spare: (C,) bool."""
         figure, se = self.figures(policies, model)
-        return figure + se <= (_SHARE if self.limit.tail else self.limit.seconds) * (1 + 1e-9)
+        return figure + se <= (_TAIL_SHARE if self.limit.tail else self.limit.seconds) * (1 + 1e-9)
 
     def figures(self, policies: Policies, model: FittedModel) -> tuple[np.ndarray, np.ndarray]:
         """Return (share of the queries beyond the limit, or mean seconds; its standard error), (C,) each.
@@ -223,7 +223,7 @@ class SecondsFilter:
             spread = np.where(known, (values - mean[:, None]) ** 2, 0.0).sum(1) / n
             return np.where(known.any(1), mean, np.inf), np.sqrt(spread / n)
 
-        return map_in_chunks(measure, policies.on_host(), _AT_ONCE)
+        return map_in_chunks(measure, policies.on_host(), _POLICIES_AT_ONCE)
 
     def require_any(self, model: FittedModel) -> None:
         """Raise InfeasibleError if no policy over the models keeps to the limit.
@@ -253,7 +253,7 @@ _PANELS = 9  # of quadrature, for replicates of many cascades: its error of 5e-6
 
 #: A function that tunes on drawn rows (n,) of a log. It returns calibrators (k,) and G policies: the rungs of a ladder,
 #: or a policy for each of some λ.
-Retuner = Callable[[Log, np.ndarray], tuple[Calibrator, Policies]]
+DrawTuner = Callable[[Log, np.ndarray], tuple[Calibrator, Policies]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,35 +282,46 @@ class LabelSearch:
         selection = select_frontier(log, model=model, lam=lam, seed=seed, abstain_price=price, admits=admits)
         return selection.frontier, selection.cross_validation
 
-    def retuner(self, frontier: Frontier, log: Log, points: np.ndarray | None) -> Retuner:
-        """Return the function that tunes on a draw, to the rungs of a ladder or to the best policies at some λ.
+    def bootstrap_tuner(self, frontier: Frontier, log: Log, points: np.ndarray) -> DrawTuner:
+        """Return the function that tunes on a draw to the rungs of a ladder, by rising cost.
 
-        The rungs rise in cost. The last rung is repeated up to `RESAMPLED_RUNGS`, so that all draws share a program.
+        The last rung is repeated up to `RESAMPLED_RUNGS`, so that all draws share a program.
+
+        Args:
+            frontier, log: as for `draw_tuner`.
+            points: not used: the ladder of a draw has its own λ.
+        """
+        return self._draw_tuner(frontier, log, lambda table: table.rungs().padded())
+
+    def draw_tuner(self, frontier: Frontier, log: Log, points: np.ndarray) -> DrawTuner:
+        """Return the function that tunes on a draw to the best policies at the λ of some points.
 
         Args:
             frontier: the frontier that was tuned.
             log: the log that the frontier was tuned on.
-            points: (G,) indices of the points of the frontier with the λ to use; None: a ladder.
+            points: (G,) indices of the points of the frontier with the λ to use.
         """
-        lam = np.asarray(frontier.lam, float)
-        agreements = frontier.policies.agreements
+        lam = np.asarray(frontier.lam, float)[points]
+        return self._draw_tuner(frontier, log, lambda table: table.best(lam))
+
+    def _draw_tuner(self, frontier: Frontier, log: Log, choose: Callable[[Candidates], Candidates]) -> DrawTuner:
+        agreements, lam = frontier.policies.agreements, np.asarray(frontier.lam, float)
         agreement_lam = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
         transform = frontier.model.calibrators.transform
         refusal_worth = refusal_worth_at(frontier.abstain_price, log.cost.dtype)
         # The blending weights are those of the whole log, as in the cross-validation.
-        blending = estimate_blending(log, transform, refusal_worth)
+        options = estimate_blending(log, transform, refusal_worth)
 
-        def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
+        def tune_draw(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
             labelled, query_cost = take_labelled_answers(log, queries)
-            calibrators, _ = fit_calibrators_compiled(*labelled.filled()[:3], transform=transform)
+            calibrators, _ = fit_calibrators_compiled(*labelled.padded()[:3], transform=transform)
             labelled = labelled if agreement_lam.size else labelled._replace(answer=None)
-            table, agreement = score_candidates(calibrators, labelled, query_cost, blending)
+            table, agreement = score_candidates(calibrators, labelled, query_cost, options)
             if agreement is not None:
                 table = concatenate(table, agreement.best(agreement_lam))
-            chosen = table.rungs().padded() if points is None else table.best(lam[points])
-            return calibrators, chosen.policies(agreement=labelled.answer is not None)
+            return calibrators, choose(table).policies(agreement=labelled.answer is not None)
 
-        return tune_again
+        return tune_draw
 
 
 @dataclasses.dataclass(frozen=True)
@@ -342,7 +353,11 @@ class ModelSearch:
         frontier = solve_frontier(model, lam=lam, cascades=self.spec.search, abstain_price=self.spec.abstain_price)
         return (frontier if limit is None else limit.within(frontier)), None
 
-    def retuner(self, frontier: Frontier, log: Log, points: np.ndarray | None) -> Retuner:
+    def bootstrap_tuner(self, frontier: Frontier, log: Log, points: np.ndarray) -> DrawTuner:
+        """Return `draw_tuner`: the bootstrap of this search compares policies at the same λ."""
+        return self.draw_tuner(frontier, log, points)
+
+    def draw_tuner(self, frontier: Frontier, log: Log, points: np.ndarray) -> DrawTuner:
         """Return the function that fits the model to a draw, and solves it at the λ of some points (G,)."""
         from rcjax.model.cascade_model import CascadeModel
         from rcjax.model.fitting import fit_near
@@ -351,20 +366,19 @@ class ModelSearch:
 
         model = frontier.model
         assert isinstance(model, CascadeModel)  # as the search fitted it
-        assert points is not None
         lam = np.asarray(frontier.lam)[points]
         refusal_worth = refusal_worth_at(frontier.abstain_price, log.cost.dtype)
         plan = plan_cascades(model.models, self.spec.search)  # None for adaptive policies
         panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
 
-        def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
+        def tune_draw(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
             (logprob, correct, answered, _), query_cost = take_labelled_answers(log, queries)
             cost = (query_cost * answered).sum(0) / np.maximum(answered.sum(0), 1)
             fitted = fit_near(model, logprob, correct, answered, jnp.asarray(cost, log.cost.dtype))
             problem = build_search_tables(fitted, plan, refusal_worth, panels)
             return fitted.calibrators, solve_at(problem, lam).policies
 
-        return tune_again
+        return tune_draw
 
 
 def search_of(spec: Spec) -> LabelSearch | ModelSearch:
@@ -385,4 +399,4 @@ def take_labelled_answers(log: Log, queries: np.ndarray) -> tuple[LabelledAnswer
     if log.hand_labels is not None:
         correct = np.asarray(expected_log(log.take(queries)).correct)
     answer = None if log.answer is None else np.asarray(log.answer)[queries]
-    return LabelledAnswers(logprob, correct, answered, answer), filled_query_cost(log)[queries]
+    return LabelledAnswers(logprob, correct, answered, answer), impute_query_cost(log)[queries]

@@ -7,7 +7,7 @@ alone is worse than the old policy half of the time, and with the carried querie
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Unpack
 
@@ -34,7 +34,6 @@ from rcjax.solving.frontier.hull import LEAST_GAIN, InfeasibleError, over_budget
 from rcjax.tuning.bootstrapping import REPLICATES, bootstrap
 from rcjax.tuning.certify import Certificate, hold_out
 from rcjax.tuning.cross_validation import CandidateSet, CrossValidation, held_out_confidence, sample_queries
-from rcjax.tuning.deploying import Deployed, deploy, single_policy
 from rcjax.tuning.replaying.comparing import (
     ModelOrPolicy,
     best_single_for,
@@ -45,51 +44,10 @@ from rcjax.tuning.replaying.comparing import (
 )
 from rcjax.tuning.replaying.replay import Replay, replay
 from rcjax.tuning.search import SecondsFilter, search_of
+from rcjax.tuning.target_policy import TargetPolicy, policy_for_target, single_policy
 
 _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models
 _UNSPENT = 0.1  # least unspent share of a budget that gets a note
-
-
-def with_bills(frontier: Frontier, replayed: Replay | None) -> tuple[Frontier, list[str]]:
-    """Replace the costs that the paper's model predicts by the bills of the policies; return (frontier, notes).
-
-    More queries may be deferred than the model predicts, and deferred queries may be longer than others. The costs of
-    the default search are bills already.
-
-    Args:
-        frontier: the frontier.
-        replayed: replay of the frontier on the log tuned on; None if no query was answered by all models.
-    """
-    if frontier.is_by_labels or replayed is None:
-        return frontier, []
-    spent = np.asarray(replayed.spent, float)
-    predicted = np.asarray(frontier.cost, float)
-    ratio = np.where(predicted > 0, spent / np.where(predicted > 0, predicted, 1.0), 1.0)
-    if np.abs(ratio - 1).max() < 1e-9:
-        return frontier, []
-    bands = frontier.bands
-    if bands is not None:
-        bands = dataclasses.replace(bands, cost=jax.device_put(np.asarray(bands.cost) * ratio[:, None]))
-    frontier = dataclasses.replace(frontier, cost=jax.device_put(spent.astype(frontier.cost.dtype)), bands=bands)
-    most = percent(float(np.abs(ratio - 1).max()), 0)
-    other = f"which differ by up to {most} from what the model expects at mean prices"
-    return frontier, [f"costs of policies are bills of this log, {other}"]
-
-
-def note_predicted(frontier: Frontier) -> list[str]:
-    """Return a note if errors are predictions of the paper's model, and the intervals beside them are by labels."""
-    if frontier.is_by_labels or frontier.bands is None:
-        return []
-    predicted = f"the {frontier.counted.noun} of a policy is a prediction of the model"
-    return [f"{predicted}, its interval is by the labels of this log: the prediction may lie outside"]
-
-
-def note_unspent(frontier: Frontier, policy: AbstractPolicy, target: Target) -> list[str]:
-    """Return a note if a tenth of a budget or more is left unspent."""
-    if target.name != "budget" or (cost := float(policy.expected["cost"] or 0.0)) >= (1 - _UNSPENT) * target.value:
-        return []
-    left = percent(1 - cost / target.value, 0)
-    return [f"{left} of the budget is left: no policy has less {frontier.counted.noun} for it"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,8 +105,8 @@ class Tuned:
     """Notes on the policy: the cost of the next avoided error, the guarantee, and decisions of the tuning."""
 
     @property
-    def target(self) -> Mapping[str, float]:
-        """Name and value of the target; empty without a target."""
+    def target(self) -> Target | None:
+        """Target of the policy; None without a target."""
         return self.spec.target
 
     @property
@@ -174,7 +132,7 @@ class Tuned:
         """
         if target.name == "match":
             raise ValueError("a margin needs a tuning of its own: tune(log, match=...)")
-        return _choose_policy(self, self.spec.with_target(target)).policy
+        return _choose_policy(dataclasses.replace(self, spec=self.spec.with_target(target)), target).policy
 
     def compare(self, policy: AbstractPolicy, target: Target) -> Comparison:
         """Compare a policy with today's and with the best single model for its money, as the tuning expects.
@@ -198,7 +156,7 @@ class Tuned:
             target: target of the policy; only gains at a budget or a price are known.
         """
         spec, log = self.spec, self.log
-        uncompared_options = spec.max_seconds, spec.abstain_price, spec.confidence, spec.segment
+        uncompared_options = spec.max_seconds, spec.abstain_price, spec.segment
         is_compared = target.name in _COMPARED and all(option is None for option in uncompared_options)
         if self.cross_validation is None or not is_compared:
             return None
@@ -270,8 +228,9 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
         spec: options of the tuning; None: the defaults.
         held_out: queries that a guarantee is tested on. By default half of the queries of `log`, drawn at random; where
             answers lack labels, half of the queries labelled by hand.
-        fields: fields of `Spec`, which override `spec`: `budget`, `max_error`, `match`, `error_cost` or `lam`, `today`,
-            `cascade`, `confidence`, `intervals`, … Without a target the result has a frontier, and no policy.
+        fields: fields of `Spec`, which override `spec`; a target replaces the target of `spec`: `budget`, `max_error`,
+            `match`, `error_cost` or `lam`, `today`, `cascade`, `confidence`, `intervals`, … Without a target the result
+            has a frontier, and no policy.
 
     Raises InfeasibleError if no policy meets the target. Its `tuned` has everything but the policy; it is None if the
     default search finds, before any fit, that the budget is below the price of every model. Raises ValueError for
@@ -285,7 +244,7 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
     """
     for oddity in (*describe_oddities(log), *describe_doubts(log)):
         warnings.warn(f"{log.source}: {oddity}", OddLogWarning, stacklevel=3)  # above `takes`
-    spec = dataclasses.replace(spec or Spec(), **fields).check(held_out is not None)
+    spec = Spec.merge(spec, fields).check(held_out is not None)
     if spec.budget is not None and (oddity := odd_budget(spec.budget, log, _format_budget)):
         warnings.warn(oddity, OddBudgetWarning, stacklevel=3)
     if spec.segment is not None and log.segment is None:
@@ -321,21 +280,21 @@ def tune_in_stages(
     spec = dataclasses.replace(spec, today=resolve_today(log, spec.today))  # before the held-out queries are seen
     tuned = _search(log, held_out, spec, stage)
     try:
-        tuned = _with_policy(tuned, spec)
+        tuned = _with_policy(tuned)
     except InfeasibleError as problem:
         if spec.max_seconds is not None:
             problem.args = (f"{problem} (among the policies that take {spec.max_seconds})",)
         problem.tuned = tuned
         raise
-    if today_given or not tuned.target:
+    if today_given or tuned.target is None:
         return tuned
     return dataclasses.replace(tuned, notes=(*tuned.notes, _note_default_today(log)))
 
 
 def _search(log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], AbstractContextManager[Any]]) -> Tuned:
     """Find the frontier, without a policy. Raises InfeasibleError if no policy keeps to a limit on seconds."""
-    if spec.cascade is None and "budget" in spec.target:
-        _require_affordable(log, spec.target["budget"], spec.period)
+    if spec.cascade is None and spec.budget is not None:
+        _require_affordable(log, spec.budget, spec.period)
     with stage("fitting the model"):
         model = search_of(spec).fit(log)
     limit = None if spec.max_seconds is None else SecondsFilter.of(spec.max_seconds, log.select(model.models))
@@ -343,9 +302,7 @@ def _search(log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], A
     with stage(f"choosing cascades{drawing}"):
         try:
             return _tune_frontier(log, held_out, spec, model, limit)
-        except (
-            InfeasibleError
-        ) as problem:  # no policy is quick enough: the error carries the frontier without the limit
+        except InfeasibleError as problem:  # no policy is quick enough: carry the frontier without the limit
             problem.tuned = _tune_frontier(log, held_out, spec, model, None)
             raise
 
@@ -360,7 +317,7 @@ def _tune_frontier(
     if spec.intervals:
         # Policies tuned on draws might not keep to the limit, so only the queries vary.
         refit = None if limit is None else False
-        frontier = frontier.with_bands(bootstrap(frontier, log, refit=refit))
+        frontier = dataclasses.replace(frontier, bands=bootstrap(frontier, log, refit=refit))
     replayed = None
     if (log.seconds is not None or not frontier.is_by_labels) and log.select(frontier.models).complete.any():
         replayed = replay(frontier, log)
@@ -386,12 +343,12 @@ def resolve_today(log: Log, today: ModelOrPolicy | None) -> ModelOrPolicy:
     return today
 
 
-def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
+def _with_policy(tuned: Tuned) -> Tuned:
     """Add the policy for the target, if there is one, with its comparison and notes."""
-    if not tuned.target:
+    if tuned.target is None:
         return tuned
-    policy, certificate, notes = _choose_policy(tuned, spec)
-    comparison, counted = tuned.compare(policy, Target.of(**tuned.target)), tuned.log.counted
+    policy, certificate, notes = _choose_policy(tuned, tuned.target)
+    comparison, counted = tuned.compare(policy, tuned.target), tuned.log.counted
     guarantee = None if certificate is None else certificate.describe(counted.noun)
     return dataclasses.replace(
         tuned,
@@ -402,23 +359,65 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
     )
 
 
-def _choose_policy(tuned: Tuned, spec: Spec) -> Deployed:
-    """Return the policy of a tuned frontier for the target of a spec, with notes on the choice.
+def _choose_policy(tuned: Tuned, target: Target) -> TargetPolicy:
+    """Return the policy of a tuned frontier for a target, which is that of `tuned.spec`, with notes on the choice.
 
     At a price, the best single model replaces a cascade whose gain is not supported. At a budget the ladder stays: it
     follows its bill, which a single model cannot. Its error differs by −0.1 ± 0.2 % from the single model's (nine logs,
     100 to 1,000 labels).
     """
     frontier, cost_notes = with_bills(tuned.frontier, tuned.replayed)
-    policy, certificate, notes = deploy(frontier, tuned.log, tuned.held_out, spec)
-    target = Target.of(**spec.target)
+    spec = tuned.spec
+    policy, certificate, notes = policy_for_target(frontier, tuned.log, tuned.held_out, spec)
     if target.name == "budget":  # if today's policy is kept, its own `follows` and `period` stay
         policy = with_following(policy, follows=spec.follows, period=spec.period)
     elif (gain := tuned.unsupported_gain(policy, target)) is not None:
         policy = single_policy(frontier, tuned.log, gain.model, target)
         notes = (*notes, gain.describe(f"points of {tuned.log.counted.noun} and money"))
     notes = (*notes, *note_unspent(frontier, policy, target), *cost_notes, *note_predicted(frontier))
-    return Deployed(with_spec(policy, spec), certificate, notes)
+    return TargetPolicy(with_spec(policy, spec), certificate, notes)
+
+
+def with_bills(frontier: Frontier, replayed: Replay | None) -> tuple[Frontier, list[str]]:
+    """Replace the costs that the paper's model predicts by the bills of the policies; return (frontier, notes).
+
+    More queries may be deferred than the model predicts, and deferred queries may be longer than others. The costs of
+    the default search are bills already.
+
+    Args:
+        frontier: the frontier.
+        replayed: replay of the frontier on the log tuned on; None if no query was answered by all models.
+    """
+    if frontier.is_by_labels or replayed is None:
+        return frontier, []
+    spent = np.asarray(replayed.spent, float)
+    predicted = np.asarray(frontier.cost, float)
+    ratio = np.where(predicted > 0, spent / np.where(predicted > 0, predicted, 1.0), 1.0)
+    if np.abs(ratio - 1).max() < 1e-9:
+        return frontier, []
+    bands = frontier.bands
+    if bands is not None:
+        bands = dataclasses.replace(bands, cost=jax.device_put(np.asarray(bands.cost) * ratio[:, None]))
+    frontier = dataclasses.replace(frontier, cost=jax.device_put(spent.astype(frontier.cost.dtype)), bands=bands)
+    most = percent(float(np.abs(ratio - 1).max()), 0)
+    other = f"which differ by up to {most} from what the model expects at mean prices"
+    return frontier, [f"costs of policies are bills of this log, {other}"]
+
+
+def note_predicted(frontier: Frontier) -> list[str]:
+    """Return a note if errors are predictions of the paper's model, and the intervals beside them are by labels."""
+    if frontier.is_by_labels or frontier.bands is None:
+        return []
+    predicted = f"the {frontier.counted.noun} of a policy is a prediction of the model"
+    return [f"{predicted}, its interval is by the labels of this log: the prediction may lie outside"]
+
+
+def note_unspent(frontier: Frontier, policy: AbstractPolicy, target: Target) -> list[str]:
+    """Return a note if a tenth of a budget or more is left unspent."""
+    if target.name != "budget" or (cost := float(policy.expected["cost"] or 0.0)) >= (1 - _UNSPENT) * target.value:
+        return []
+    left = percent(1 - cost / target.value, 0)
+    return [f"{left} of the budget is left: no policy has less {frontier.counted.noun} for it"]
 
 
 def describe_models(log: Log, model: FittedModel) -> tuple[SingleModel, ...]:
@@ -469,7 +468,7 @@ def retune(
     (0.001, 600)
     """
     before = recorded_tuning(policy)
-    if not before.spec.target:
+    if before.spec.target is None:
         raise ValueError("the policy records neither a target nor its λ: tune a new one with rcjax tune")
     if before.spec.has_own_objective:
         raise ValueError(

@@ -55,7 +55,7 @@ def test_fields_that_do_not_go_together_are_refused(fields, held_out, said):
 def test_options_that_go_together_are_returned(fields):
     spec = Spec(**fields)
     assert spec.check("confidence" in fields) is spec
-    assert spec.target == {name: fields[name] for name in TARGETS if name in fields}
+    assert ({} if spec.target is None else spec.target.to_json()) == {n: fields[n] for n in TARGETS if n in fields}
     assert Spec.from_json(json.loads(json.dumps(spec.to_json())), "tuning") == spec
 
 
@@ -126,6 +126,10 @@ def test_a_refusal_names_the_range_and_the_targets_that_were_given():
         ValueError, match="give exactly one of budget, lam; 2 were given"
     ):  # `Frontier.policy` has no `match`
         Target.of(budget=1.0, lam=1.0)
+
+
+def test_a_budget_of_nothing_has_no_number_of_queries():
+    assert Spec(period=Period(500.0, "month")).options_for(Target("budget", 0.0)) == {"budget": "0/M"}
 
 
 @pytest.mark.parametrize(

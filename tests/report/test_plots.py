@@ -1,5 +1,6 @@
 """Figures: what each function puts into the Axes it is given, without pyplot."""
 
+import dataclasses
 import io
 
 import matplotlib.pyplot as plt
@@ -101,7 +102,7 @@ def test_a_frontier_has_its_band_and_the_single_models(ax):
     error, cost = (np.outer(values, [0.9, 1.1]) for values in (frontier.error, frontier.cost))
     bands = Bands(error, cost, level=0.9, replicates=20)
     drawn = Figure().add_subplot()
-    plots.plot_frontier(drawn, frontier.with_bands(bands), {"small": (1e-5, 0.4), "large": (2e-5, 0.3)})
+    plots.plot_frontier(drawn, dataclasses.replace(frontier, bands=bands), {"small": (1e-5, 0.4), "large": (2e-5, 0.3)})
     assert legend(drawn) == ["90 % interval", "estimated from the log"]
     assert [text.get_text() for text in drawn.texts] == ["small", "large"]
     low, high = drawn.collections[0].get_paths()[0].get_extents().get_points()[:, 1]

@@ -17,8 +17,9 @@ import rcjax
 from rcjax.model.calibrated_models import pairs
 from rcjax.model.fitting import fit
 from rcjax.policy.comparison import describe_rungs
+from rcjax.policy.spec import Target
 from rcjax.solving.frontier.points import NEVER_ANSWER
-from rcjax.tuning.candidates import Blending, CandidateRows, LabelledAnswers, concatenate
+from rcjax.tuning.candidates import CandidateRows, LabelledAnswers, ScoringOptions, concatenate
 from rcjax.tuning.replaying.walk import loss_terms, loss_terms_on_log
 from rcjax.tuning.scoring import estimate_wrong, score_agreement, score_candidates
 
@@ -34,7 +35,7 @@ judged_by = jax.jit(score_agreement)
 def judged(log, query_cost=COST, **how):
     """`score_agreement` of (confidence, conditional, correct, present, answer)."""
     *rows, answer = log
-    return judged_by(CandidateRows(*rows, np.asarray(query_cost), answer), Blending(**how))
+    return judged_by(CandidateRows(*rows, np.asarray(query_cost), answer), ScoringOptions(**how))
 
 
 def random_log(seed, missing=0.1, unknown=0.15):
@@ -121,9 +122,9 @@ def test_candidates_are_those_of_the_definition(seed):
     for i, j, third, threshold, *figures in rows:
         expected = by_definition(log, query_cost, (int(i), int(j), int(third)), threshold)
         np.testing.assert_allclose(figures, expected, atol=1e-6)
-    tried = {(int(i), int(j), int(third)) for i, j, third, *_ in rows}
-    assert tried == {*itertools.combinations(range(K), 3)}
-    for triple in tried:
+    triples = {(int(i), int(j), int(third)) for i, j, third, *_ in rows}
+    assert triples == {*itertools.combinations(range(K), 3)}
+    for triple in triples:
         cuts = sorted(row[3] for row in rows if row[:3] == triple)
         counted = present[:, list(triple)].all(1)
         assert len(cuts) == len({*confidence[counted, triple[0]]})  # one above each value of the first model
@@ -162,7 +163,7 @@ def model(log):
 
 def tune_by_labels(calibrators, rows, query_cost, lam):
     """(L,) the best policy for each λ (L,)."""
-    pairs, answers = score_candidates(calibrators, rows, query_cost, Blending())
+    pairs, answers = score_candidates(calibrators, rows, query_cost, ScoringOptions())
     return (pairs if answers is None else concatenate(pairs, answers)).best(lam)
 
 
@@ -217,7 +218,7 @@ def test_agreement_is_chosen_where_it_pays_and_lowers_the_error(log):
 def test_a_policy_is_tuned_again_with_answers_and_without(log):
     frontier = rcjax.tuning.select_frontier(log).frontier
     compares = np.asarray(frontier.policies.agreements.compares).any(1)
-    policy = frontier.point(int(compares.argmax()), {"error_cost": 0.002})
+    policy = frontier.point(int(compares.argmax()), Target("error_cost", 0.002))
     other = make_log(300, 0.0, seed=9)
     new = rcjax.retune(policy, other, intervals=False)
     assert new.policy.agreements

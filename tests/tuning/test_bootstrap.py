@@ -98,8 +98,8 @@ def test_a_draw_without_a_complete_query_is_left_out(two):
     _, frontier = two
     rare = np.array([True, False]) | (np.arange(N) < 2)[:, None]
     log = make_log(N, 2, seed=9, answered=rare, correct=np.array([[False, False]]))
-    told = (draws_of(0, N, B) < 2).any(1)
-    assert 2 < told.sum() < B
+    has_complete = (draws_of(0, N, B) < 2).any(1)
+    assert 2 < has_complete.sum() < B
     bands = bootstrap(frontier, log, replicates=B, refit=False)
     # Two wrong answers of two say that the error is not small, with Clopper and Pearson's limit.
     limit = scipy.stats.beta.ppf(0.05, 2, 1)

@@ -43,12 +43,12 @@ def selected(log):
 def test_pairs_by_labels_are_chosen_again_from_each_draw(log, selected):
     """The corners of the hull of all pairs and models."""
     frontier, _ = selected
-    draws, blending = draws_of(0, N, B), estimate_blending(log, "generation")
-    again = search_of(frontier.spec).retuner(frontier, log, None)
+    draws, options = draws_of(0, N, B), estimate_blending(log, "generation")
+    again = search_of(frontier.spec).bootstrap_tuner(frontier, log, np.arange(1))
     for draw in draws:
         _, policies = again(log, draw)
         assert policies.first.shape == (RESAMPLED_RUNGS,)
-        every = useful(every_policy(log.take(draw), np.ones((N, 2), bool), blending), 2)
+        every = useful(every_policy(log.take(draw), np.ones((N, 2), bool), options), 2)
         error, cost = np.array([own[3:5] for own in every]).T
         corners = lower_hull(cost, error)
         for rung in range(RESAMPLED_RUNGS):
@@ -62,15 +62,15 @@ def test_at_prices_pairs_are_chosen_again_from_each_draw_as_the_whole_log_judges
     bare = dataclasses.replace(frontier, cost=frontier.cost * 0)
     fold = np.arange(N) % 5
     draws = np.stack([np.flatnonzero(fold != number) for number in range(5)])
-    again, pairs, blending = (
-        search_of(bare.spec).retuner(bare, log, np.arange(6)),
+    again, pairs, options = (
+        search_of(bare.spec).draw_tuner(bare, log, np.arange(6)),
         0,
         estimate_blending(log, "generation"),
     )
     for draw in draws:
         _, policies = again(log, draw)
         part = log.take(draw)
-        every = useful(every_policy(part, np.ones((len(draw), 2), bool), blending), 2)
+        every = useful(every_policy(part, np.ones((len(draw), 2), bool), options), 2)
         error, cost = np.array([own[3:5] for own in every]).T
         for g, price in enumerate(np.asarray(frontier.lam)):
             best = every[best_for(error, cost, lam=price)]
@@ -122,7 +122,7 @@ def test_cascades_of_the_model_are_solved_again_from_each_draw(three):
     log, model = three
     frontier = rcjax.solve_frontier(model, lam=np.geomspace(1e-3, 0.02, 4))
     draws = draws_of(0, N, 20)
-    tune_again = search_of(frontier.spec).retuner(frontier, log, np.arange(4))
+    tune_again = search_of(frontier.spec).draw_tuner(frontier, log, np.arange(4))
     differences = []
     for b in range(4):
         again, (calibrators, policies) = rcjax.fit(log.take(draws[b])), tune_again(log, draws[b])

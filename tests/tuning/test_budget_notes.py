@@ -32,8 +32,8 @@ def model(log):
 @pytest.mark.thorough
 def test_every_point_is_at_its_bill_and_bands_with_it(log, model):
     frontier = rcjax.solve_frontier(model, lam=np.geomspace(1e2, 1e5, 6))
-    frontier = frontier.with_bands(rcjax.tuning.bootstrap(frontier, log, replicates=20))
-    billed, told = with_bills(frontier, rcjax.replay(frontier, log))
+    frontier = dataclasses.replace(frontier, bands=rcjax.tuning.bootstrap(frontier, log, replicates=20))
+    billed, notes = with_bills(frontier, rcjax.replay(frontier, log))
     confidence, (_, right, _, query_cost) = np.asarray(model.calibrate(log.logprob)), columns(log)
     policies = frontier.policies.on_host()
     bills = [walk_by_hand(policies, place, confidence, right, query_cost)[1].mean() for place in range(6)]
@@ -42,4 +42,4 @@ def test_every_point_is_at_its_bill_and_bands_with_it(log, model):
     ratio = np.array(bills) / np.asarray(frontier.cost)
     np.testing.assert_allclose(billed.bands.cost, np.asarray(frontier.bands.cost) * ratio[:, None], rtol=1e-9)
     assert ratio.max() > 1.05
-    assert f"up to {100 * np.abs(ratio - 1).max():.0f} %" in told[0]
+    assert f"up to {100 * np.abs(ratio - 1).max():.0f} %" in notes[0]

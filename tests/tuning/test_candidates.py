@@ -13,15 +13,15 @@ from rcjax.model.calibrated_models import pairs
 from rcjax.solving.frontier.points import NEVER_ANSWER, lam_range
 from rcjax.tuning.candidates import (
     MAX_THRESHOLDS,
-    Blending,
     CandidateRows,
     LabelledAnswers,
+    ScoringOptions,
     calibrate_conditionally,
     even_parts,
     score_pairs,
 )
 from rcjax.tuning.replaying.walk import loss_terms
-from rcjax.tuning.scoring import filled_query_cost, score_candidates
+from rcjax.tuning.scoring import impute_query_cost, score_candidates
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -29,7 +29,7 @@ K, N = 3, 12
 COLUMNS = ("first", "second", "threshold", "penalty", "cost", "label_penalty")  # of candidates that do not refuse
 COST = np.array(COSTS[:K])
 BLEND = (0.5, 0.2)
-tried = jax.jit(lambda *rows: score_pairs(CandidateRows(*rows), Blending(*BLEND)))
+score_jitted = jax.jit(lambda *rows: score_pairs(CandidateRows(*rows), ScoringOptions(*BLEND)))
 crossing = jax.jit(calibrate_conditionally, static_argnums=3)
 
 
@@ -65,14 +65,14 @@ def assert_like_definition(found, expected, tolerance=1e-12):
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 1000]), st.sampled_from([0.0, 0.3, 0.8]))
 def test_candidates_are_those_of_the_definition(seed, levels, missing):
     log, query_cost = random_log(seed, levels, missing), COST * np.random.default_rng(seed).uniform(0.5, 2, (N, K))
-    found = tried(*log, query_cost)
+    found = score_jitted(*log, query_cost)
     assert_like_definition(found, by_definition(log, query_cost))
     # A threshold that parts no queries belongs to a policy that never stops asking.
     assert (np.asarray(found.threshold)[~np.isfinite(found.penalty)] == NEVER_ANSWER).all()
 
 
 def test_tables_are_equal_only_to_themselves():
-    table = tried(*random_log(0), COST * np.ones((N, K)))
+    table = score_jitted(*random_log(0), COST * np.ones((N, K)))
     assert table == table
     assert len({table, jax.tree.map(jnp.copy, table)}) == 2
 
@@ -86,10 +86,10 @@ def test_label_errors_and_costs_are_those_of_a_walk(seed):
     confidence, conditional, correct, present = random_log(seed, missing=0.0)
     query_cost = COST * np.random.default_rng(seed).uniform(0.2, 5, (N, K))
     rows = CandidateRows(confidence, conditional, correct, present, query_cost)
-    found, plain = (judged_by(rows, Blending(*weights)) for weights in ((0.5, 0.2), (0.0, 0.0)))
+    found, plain = (judged_by(rows, ScoringOptions(*weights)) for weights in ((0.5, 0.2), (0.0, 0.0)))
     kept = np.flatnonzero(np.isfinite(found.penalty))
-    fates = jax.jit(loss_terms)(confidence, correct, query_cost, found.policies(xp=jnp))
-    wrong, spent, refused = (np.asarray(fate)[kept] for fate in fates)
+    losses = jax.jit(loss_terms)(confidence, correct, query_cost, found.policies(xp=jnp))
+    wrong, spent, refused = (np.asarray(loss)[kept] for loss in losses)
     assert not refused.any()
     assert (np.abs(wrong.mean(1) - found.penalty[kept])[K:] > 1e-3).any()
     for one in (found.label_penalty, plain.label_penalty, plain.penalty):
@@ -107,7 +107,7 @@ def test_a_threshold_separates_neighbouring_floats(dtype):
                 steps.append(np.nextafter(steps[-1], dtype(1)))
             confidence = np.stack([np.array(steps), np.full(5, 0.9, dtype)], axis=1)
             right, present, cost = np.array([[False, True]] * 5), np.ones((5, 2), bool), np.array([1.0, 2.0], dtype)
-            found = tried(confidence, np.full((1, 5), 0.5, dtype), right, present, cost)
+            found = score_jitted(confidence, np.full((1, 5), 0.5, dtype), right, present, cost)
             kept = np.asarray(found.threshold)[2:][np.isfinite(found.penalty[2:])]
             passed = (confidence[:, 0] <= kept[:, None]).sum(1)
             assert passed.tolist() == [1, 2, 3, 4], level
@@ -117,7 +117,7 @@ def test_a_model_without_answers_is_no_candidate():
     """A resampled log may hold none of a model's few answers: it then is unknown, not free and right half the time."""
     confidence, conditional, correct, present = random_log(8, missing=0.0)
     present[:, 2] = False
-    found = tried(confidence, conditional, correct & present, present, np.array([1.0, 3.0, 0.0]))
+    found = score_jitted(confidence, conditional, correct & present, present, np.array([1.0, 3.0, 0.0]))
     used = (np.asarray(found.first) == 2) | (np.asarray(found.second) == 2)
     assert not np.isfinite(np.asarray(found.penalty)[used]).any()
 
@@ -140,7 +140,7 @@ def test_the_confidence_of_one_model_calibrates_another_as_in_statsmodels():
 
 def tune_by_labels(calibrators, rows, query_cost, lam):
     """(L,) the best policy for each λ (L,)."""
-    return score_candidates(calibrators, rows, query_cost, Blending())[0].best(lam).policies()
+    return score_candidates(calibrators, rows, query_cost, ScoringOptions())[0].best(lam).policies()
 
 
 def test_by_labels_the_best_single_model_or_pair_is_chosen_by_its_bills():
@@ -148,7 +148,7 @@ def test_by_labels_the_best_single_model_or_pair_is_chosen_by_its_bills():
     lam = lam_range(np.asarray(log.cost), 40)
     rows = LabelledAnswers(log.logprob, log.correct, log.answered)
     tuned, by_mean = (
-        tune_by_labels(rcjax.fit(log).calibrators, rows, cost, lam) for cost in (filled_query_cost(log), log.cost)
+        tune_by_labels(rcjax.fit(log).calibrators, rows, cost, lam) for cost in (impute_query_cost(log), log.cost)
     )
     thresholds = tuned.bounds[..., -2]
     assert (by_mean.bounds[..., -2] != thresholds).any()

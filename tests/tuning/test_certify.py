@@ -108,19 +108,19 @@ def test_the_error_that_was_seen_stands_beside_the_expected_one(model, more, sai
     certificate = certify(singles(model, ERROR), wrong(100, 80, 60, 40, 20), max_error=0.45, confidence=0.9)
     expected = certificate.policy.expected["error"]
     seen = dataclasses.replace(certificate, errors=round((expected + more) * certificate.n))
-    told = f"it had {100 * (expected + more):.1f} % error"
+    message = f"it had {100 * (expected + more):.1f} % error"
     assert seen.describe("error").endswith(
-        f"{told}, where {100 * expected:.1f} % was expected: {said}" if said else told
+        f"{message}, where {100 * expected:.1f} % was expected: {said}" if said else message
     )
 
 
 def test_what_could_be_guaranteed_instead(model):
     frontier, log = singles(model, ERROR), wrong(1, 1, 1, 1, 9, n=150)
-    with pytest.raises(rcjax.InfeasibleError) as told:
+    with pytest.raises(rcjax.InfeasibleError) as caught:
         certify(frontier, log, max_error=0.05)
     bound = math.ceil(1e4 * upper_limit(losses(log, 4.0), 0.05)) / 1e4
     assert 0.09 < bound < 0.12
-    assert str(told.value) == (
+    assert str(caught.value) == (
         "no policy can be guaranteed to have at most 5 % error with 95 % confidence: of 150 held-out queries the "
         f"safest had 6 % error, which guarantees at most {100 * bound:.2f} % error"
     )
@@ -135,8 +135,8 @@ def test_a_refusal_counts_as_its_price():
     lost = np.full((1, 9), 0.2), 0.0
     told_of = {"at": lambda positions: at, "losses": lambda positions: lost, "rival": None}
     held_out = SimpleNamespace(abstain_price=0.2, error_bound=lambda position, level: 0.25, **told_of)
-    told = "the safest had 20 % error and refused 3, each counted as 20 %, which guarantees at most 25.00 % error"
-    assert told in _infeasible(held_out, 0.0, Target("max_error", 0.1), 0.05, "error")
+    message = "the safest had 20 % error and refused 3, each counted as 20 %, which guarantees at most 25.00 % error"
+    assert message in _infeasible(held_out, 0.0, Target("max_error", 0.1), 0.05, "error")
 
 
 def test_models_in_another_order_and_float32(model):

@@ -13,7 +13,7 @@ from rcjax.model.fitting import fit_near
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.points import lam_range, refusal_worth_at
 from rcjax.tuning.blending import estimate_blending
-from rcjax.tuning.candidates import Blending, LabelledAnswers
+from rcjax.tuning.candidates import LabelledAnswers, ScoringOptions
 from rcjax.tuning.cross_validation import (
     BUDGETS,
     N_LAM,
@@ -25,17 +25,17 @@ from rcjax.tuning.cross_validation import (
     cross_validate,
     targets_of,
 )
-from rcjax.tuning.scoring import filled_rows, score_rows
+from rcjax.tuning.scoring import padded_rows, score_rows
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 N, FOLDS = 120, 5
 
 
-def losses_of(log, blending, folds, seed):
+def losses_of(log, options, folds, seed):
     """(the losses, the comparison that is made of them, the model) of every way to choose."""
     model = rcjax.fit(log)
-    losses = cross_validate(log, model, blending, folds, seed)
+    losses = cross_validate(log, model, options, folds, seed)
     return losses, losses.summarise(), model
 
 
@@ -56,19 +56,19 @@ def test_targets_run_from_the_cheapest_bill_beyond_the_dearest():
     assert np.isfinite(targets_of(make_log(N, 2, seed=1, query_cost=np.zeros(2))).budgets).all()
 
 
-def by_hand(log, model, blending, targets, folds, seed):
-    """(penalty (S, T, m), cost (S, T, m), told (S, T)) by loops: fit without the fold, judge, choose, walk."""
+def by_hand(log, model, options, targets, folds, seed):
+    """(penalty (S, T, m), cost (S, T, m), in_sample (S, T)) by loops: fit without the fold, judge, choose, walk."""
     logprob, right, answered, query_cost = columns(log)
     complete, k = answered.all(1), right.shape[1]
     fold = dealt(complete, folds, seed)
-    price = None if blending.refusal_worth is None else 1 - float(blending.refusal_worth)
-    arms = {}
+    price = None if options.refusal_worth is None else 1 - float(options.refusal_worth)
+    by_set = {}
     for number in range(folds):
         out = fold == number
         train = answered & ~out[:, None]
         rows = logprob, right, train
         fitted = fit_near(model, *rows, log.cost)
-        trial = score_rows(filled_rows(fitted.calibrators, LabelledAnswers(*rows), query_cost), blending)
+        trial = score_rows(padded_rows(fitted.calibrators, LabelledAnswers(*rows), query_cost), options)
         wanted = [{"lam": lam} for lam in targets.lam] + [{"budget": budget} for budget in targets.budgets]
         use = np.isfinite(trial.penalty)
         if price is None:
@@ -78,7 +78,7 @@ def by_hand(log, model, blending, targets, folds, seed):
         among = {name: [(trial, np.flatnonzero(use))] for name in ("models", "pairs")}
         if log.answer is not None:
             compared = score_rows(
-                filled_rows(fitted.calibrators, LabelledAnswers(*rows, log.answer), query_cost), blending
+                padded_rows(fitted.calibrators, LabelledAnswers(*rows, log.answer), query_cost), options
             )
             among["answers"] = [*among["pairs"], (compared, np.flatnonzero(np.isfinite(compared.penalty)))]
         confidence = np.asarray(fitted.calibrate(logprob))
@@ -90,7 +90,7 @@ def by_hand(log, model, blending, targets, folds, seed):
             )
             error = np.where(np.arange(len(error)) < k, error, np.inf) if name == "models" else error
             every = [(own, row) for own, rows in tables for row in rows]
-            penalty, money, told = arms.setdefault(name, [np.zeros((len(wanted), len(out))) for _ in range(3)])
+            penalty, money, in_sample = by_set.setdefault(name, [np.zeros((len(wanted), len(out))) for _ in range(3)])
             for row, target in enumerate(wanted):
                 mixed = [(1.0, best_for(error, cost, **target))] if name == "models" else mix_for(error, cost, **target)
                 for share, place in mixed:
@@ -99,9 +99,9 @@ def by_hand(log, model, blending, targets, folds, seed):
                     walked = walk_by_hand(policies, 0, confidence[part], right[part], query_cost[part], codes)
                     penalty[row, part] += share * (walked[0] + (price or 0.0) * walked[2])
                     money[row, part] += share * walked[1]
-                    told[row] += share * error[place] * part.sum() / complete.sum()
-    penalty, money, told = map(np.array, zip(*arms.values(), strict=True))
-    return penalty[..., complete], money[..., complete], told[..., 0]
+                    in_sample[row] += share * error[place] * part.sum() / complete.sum()
+    penalty, money, in_sample = map(np.array, zip(*by_set.values(), strict=True))
+    return penalty[..., complete], money[..., complete], in_sample[..., 0]
 
 
 # -- single models and pairs
@@ -116,23 +116,23 @@ def two(float64):
     money = np.where(np.asarray(log.answered), np.nan_to_num(money), 0.0)
     log = dataclasses.replace(log, query_cost=money, cost=money.sum(0) / np.asarray(log.answered).sum(0))
     # Where a confidence is there thrice by chance, no threshold parts it here: that is done below.
-    blending = estimate_blending(log, rcjax.fit(log).calibrators.transform)
-    losses, comparison, model = losses_of(log, blending, FOLDS, 7)
-    return log, losses, comparison, by_hand(log, model, blending, losses.targets, FOLDS, 7)
+    options = estimate_blending(log, rcjax.fit(log).calibrators.transform)
+    losses, comparison, model = losses_of(log, options, FOLDS, 7)
+    return log, losses, comparison, by_hand(log, model, options, losses.targets, FOLDS, 7)
 
 
 def test_losses_are_a_loop_over_the_folds(two):
-    log, losses, _, (wrong, money, told) = two
+    log, losses, _, (wrong, money, in_sample) = two
     assert losses.penalty.expected.shape == (2, N_LAM + BUDGETS, log.complete.sum())
     np.testing.assert_allclose(losses.penalty.expected, wrong, atol=1e-12)
     np.testing.assert_allclose(losses.cost, money, rtol=1e-9)
-    np.testing.assert_allclose(losses.in_sample, told, atol=1e-7)
+    np.testing.assert_allclose(losses.in_sample, in_sample, atol=1e-7)
     np.testing.assert_array_equal(losses.estimated, losses.penalty)
     assert len(np.unique(money[1].mean(-1))) > 12  # pairs at many thresholds
     assert (wrong[0] != wrong[1]).any()
 
 
-# -- all arms, of whatever there is to choose from
+# -- candidate sets, of whatever there is to choose from
 
 
 LOGS = {
@@ -147,14 +147,14 @@ def test_losses_of_every_candidate_set_are_those_of_a_loop(name):
     make, price = LOGS[name]
     log = make()
     transform = rcjax.fit(log).calibrators.transform
-    blending = estimate_blending(log, transform, refusal_worth_at(price, log.cost.dtype))
-    losses, _, model = losses_of(log, blending, 3, 5)
-    penalty, money, told = by_hand(log, model, blending, losses.targets, 3, 5)
+    options = estimate_blending(log, transform, refusal_worth_at(price, log.cost.dtype))
+    losses, _, model = losses_of(log, options, 3, 5)
+    penalty, money, in_sample = by_hand(log, model, options, losses.targets, 3, 5)
     assert len(losses.cost) == len(money) == 3
     np.testing.assert_allclose(losses.cost.mean(-1), money.mean(-1), rtol=1e-6)
     np.testing.assert_allclose(losses.penalty.corrected, penalty, atol=1e-9)
     np.testing.assert_allclose(losses.cost, money, rtol=1e-9)
-    np.testing.assert_allclose(losses.in_sample, told, atol=1e-9)
+    np.testing.assert_allclose(losses.in_sample, in_sample, atol=1e-9)
 
 
 def test_held_out_labels_do_not_change_the_choice():
@@ -163,7 +163,7 @@ def test_held_out_labels_do_not_change_the_choice():
     for seed in range(3):
         coin = np.random.default_rng(seed).random((N, 2)) < 0.5
         log = make_log(N, 2, seed=seed, correct=coin)
-        models, pairs = cross_validate(log, rcjax.fit(log), Blending(0.0, 0.0), FOLDS, 0).summarise().set_optimism
+        models, pairs = cross_validate(log, rcjax.fit(log), ScoringOptions(0.0, 0.0), FOLDS, 0).summarise().set_optimism
         lucky.append(pairs)
         assert abs(models) < 0.02 + 2 / np.sqrt(N)
     assert min(lucky) > 0.01
@@ -172,7 +172,7 @@ def test_held_out_labels_do_not_change_the_choice():
 @pytest.mark.thorough
 def test_a_single_model_has_no_gain():
     log = make_log(N, 1, seed=5)
-    shown = cross_validate(log, rcjax.fit(log), Blending(), FOLDS, 0).summarise()
+    shown = cross_validate(log, rcjax.fit(log), ScoringOptions(), FOLDS, 0).summarise()
     assert all((figure == 0).all() for gain in shown.pairs for figure in gain)
     np.testing.assert_allclose(shown.set_optimism, 0, atol=1e-12)  # nothing was chosen
     assert shown.gain_at_budget.mean.shape == (1, BUDGETS)
@@ -182,7 +182,7 @@ def test_a_second_comparison_compiles_nothing(two, compilations):
     log = make_log(N, 2, seed=3)
     model = rcjax.fit(log)
     with compilations() as compiled:
-        cross_validate(log, model, Blending(), FOLDS, 0)
+        cross_validate(log, model, ScoringOptions(), FOLDS, 0)
     assert not compiled
 
 

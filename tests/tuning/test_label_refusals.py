@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from helpers.selection_references import centred
 
-from rcjax.tuning.candidates import Blending, CandidateRows, score_pairs
+from rcjax.tuning.candidates import CandidateRows, ScoringOptions, score_pairs
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 K, N = 3, 9
 COST = np.array([1.0, 10.0, 40.0])
-judged_by = jax.jit(lambda *rows, refusal: score_pairs(CandidateRows(*rows), Blending(refusal_worth=refusal)))
+judged_by = jax.jit(lambda *rows, refusal: score_pairs(CandidateRows(*rows), ScoringOptions(refusal_worth=refusal)))
 
 
 def random_log(seed, levels=6, missing=0.2):
@@ -65,7 +65,7 @@ FIGURES = ("first", "second", "threshold", "penalty", "abstention")
 def test_the_last_model_refuses_at_the_threshold_that_is_best_for_it_alone(price):
     for seed in range(6):
         log = random_log(seed, levels=(2, 4, 50)[seed % 3])
-        tried = judged_by(*log, COST, refusal=price_of(price))
-        kept = np.isfinite(tried.penalty)
-        rows = sorted(zip(*(np.asarray(getattr(tried, name))[kept].tolist() for name in FIGURES), strict=True))
+        table = judged_by(*log, COST, refusal=price_of(price))
+        kept = np.isfinite(table.penalty)
+        rows = sorted(zip(*(np.asarray(getattr(table, name))[kept].tolist() for name in FIGURES), strict=True))
         np.testing.assert_allclose(rows, sorted(by_definition(*log, price)), atol=1e-10, err_msg=str(seed))

@@ -12,8 +12,8 @@ from rcjax.policy.counted import Reference
 from rcjax.policy.spec import Spec, Target, recorded_tuning
 from rcjax.solving.frontier.hull import InfeasibleError
 from rcjax.tuning.certify import hold_out
-from rcjax.tuning.deploying import Margins, margins
 from rcjax.tuning.replaying.comparing import compare_policy, default_today
+from rcjax.tuning.target_policy import Margins, margins
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
@@ -121,7 +121,7 @@ def test_a_policy_in_service_that_stays_is_one_to_use_and_to_check(log, follows,
     else:
         replayed = rcjax.replay(policy, log)
         assert (policy.position, policy.expected["error"]) == pytest.approx((today.position, float(replayed.error)))
-    assert recorded_tuning(policy).spec.target == {"match": 0.0}
+    assert recorded_tuning(policy).spec.target == Target("match", 0.0)
     check = rcjax.check_policy(policy, rcjax.sample_log(384, seed=2).select(MODELS))
     assert next(one.figure for one in check.findings if one.name == "difference") == pytest.approx(0.0, abs=1e-12)
     assert "the policy answers as the policy in service does, within the margin of 0 points" in check.decision.sentence

@@ -10,7 +10,7 @@ from rcjax.logs import LogError
 from rcjax.logs.kept_sample import with_carried_queries
 from rcjax.model.label_outcomes import deal_folds
 from rcjax.policy.ladder import with_provenance
-from rcjax.policy.spec import recorded_tuning
+from rcjax.policy.spec import Target, recorded_tuning
 from rcjax.tuning.diagnostics.decision import comparable_tuning, held_out_gain
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -38,7 +38,7 @@ def policy(frontier):
 def test_a_policy_made_by_hand_is_tuned_for_its_own_price(policy, logs):
     bare = dataclasses.replace(policy, provenance={})
     tuning = recorded_tuning(bare)
-    assert tuning.spec.target == {"lam": policy.expected["lam"]}
+    assert tuning.spec.target == Target("lam", policy.expected["lam"])
     assert (tuning.models, tuning.spec.search) == (policy.models, "labels")
     with pytest.raises(ValueError, match="neither a target nor its λ: tune a new one"):
         rcjax.retune(dataclasses.replace(bare, expected={}), logs[1])

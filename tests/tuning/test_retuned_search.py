@@ -38,19 +38,19 @@ class Noted(Exception):  # noqa: N818 - no error
 
 @pytest.fixture
 def spec_of(monkeypatch, logs):
-    """What tells the spec of tuning a policy again, which is not done."""
+    """Return a function from a policy to the spec with which `retune` would tune it again."""
 
     def note(log, held_out, spec, **by):
         raise Noted(spec)
 
-    def told(policy):
+    def retuned_spec(policy):
         with monkeypatch.context() as patch:
             patch.setattr(import_module("rcjax.tuning.tune"), "tune_in_stages", note)
             with pytest.raises(Noted) as noted:
                 rcjax.retune(policy, logs[1])
         return noted.value.args[0]
 
-    return told
+    return retuned_spec
 
 
 #: Fields that a policy has from its model, or its own file.
@@ -58,8 +58,8 @@ OTHERWISE = {"method", "transform", "period"}
 
 
 def test_the_options_are_all_that_tune_takes():
-    tried = {name for options in OPTIONS for name in options}
-    assert {field.name for field in FIELDS} - OTHERWISE - tried == set()
+    tested = {name for options in OPTIONS for name in options}
+    assert {field.name for field in FIELDS} - OTHERWISE - tested == set()
 
 
 @pytest.mark.thorough
@@ -87,8 +87,8 @@ def test_the_way_of_asking_is_kept_if_the_fresh_log_lacks_it(logs):
     asked = {name: {"signal": "choice", "choices": ["A", "B"], "options": {"temperature": 0}} for name in MODELS}
     policy = rcjax.tune(dataclasses.replace(logs[0], request_settings=asked), lam=300.0, intervals=False).policy
     hot = {**asked[MODELS[0]], "options": {"temperature": 1}}
-    told = rcjax.retune(policy, dataclasses.replace(logs[1], request_settings={MODELS[0]: hot})).policy.provenance[
+    settings = rcjax.retune(policy, dataclasses.replace(logs[1], request_settings={MODELS[0]: hot})).policy.provenance[
         "request_settings"
     ]
-    assert told[MODELS[0]]["options"] == {"temperature": 1}
-    assert {name: told[name]["options"] for name in MODELS[1:]} == {name: {"temperature": 0} for name in MODELS[1:]}
+    assert settings[MODELS[0]]["options"] == {"temperature": 1}
+    assert {name: settings[name]["options"] for name in MODELS[1:]} == {name: {"temperature": 0} for name in MODELS[1:]}

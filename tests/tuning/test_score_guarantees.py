@@ -31,9 +31,11 @@ def tuned(frame, **options):
 def figures(result):
     """All that a tuning says in figures, and the policy without the day and the scale of its log."""
     policy = result.policy.to_json()
-    told = {name: value for name, value in policy["provenance"].items() if name not in ("date", "scores", "reference")}
+    provenance = {
+        name: value for name, value in policy["provenance"].items() if name not in ("date", "scores", "reference")
+    }
     columns = result.frontier.error, result.frontier.cost, result.frontier.lam
-    return [np.asarray(column).tolist() for column in columns], policy | {"provenance": told}
+    return [np.asarray(column).tolist() for column in columns], policy | {"provenance": provenance}
 
 
 @pytest.mark.thorough

@@ -11,8 +11,8 @@ from scipy.optimize import minimize
 from rcjax.model.label_outcomes import deal_folds
 from rcjax.tuning import blending as module, candidates
 from rcjax.tuning.blending import estimate_blending
-from rcjax.tuning.candidates import Blending, draw_enough, recentre
-from rcjax.tuning.scoring import filled_query_cost
+from rcjax.tuning.candidates import ScoringOptions, draw_enough, recentre
+from rcjax.tuning.scoring import impute_query_cost
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -22,8 +22,8 @@ def test_without_enough_labels_weights_are_the_defaults():
     gaps = np.ones((60, 3), bool)
     gaps[9:, 1] = False
     for few in (log.select(["m0"]), log.take(slice(9)), make_log(60, 3, seed=4, answered=gaps)):
-        assert estimate_blending(few, "generation") == Blending()
-    assert Blending().label == 0.25
+        assert estimate_blending(few, "generation") == ScoringOptions()
+    assert ScoringOptions().label == 0.25
 
 
 def test_weights_are_of_queries_drawn_from_the_whole_log(monkeypatch):
@@ -39,7 +39,7 @@ def blend_by_definition(log, folds):
     """The weights by SciPy: what four fifths say of each pair at each cut against what the last one counts."""
     logprob, correct, present = (np.asarray(column) for column in (log.logprob, log.correct, log.answered))
     right, both, k = correct.astype(float), present.all(1), present.shape[1]
-    told, counted = [], []  # rows of (constant, by a, by b), and figures
+    predicted, counted = [], []  # rows of (constant, by a, by b), and figures
     for fold in range(5):
         train = present & (folds != fold)[:, None]
         confidence = [logistic(logprob[:, j], correct[:, j], train[:, j]) for j in range(k)]
@@ -54,14 +54,14 @@ def blend_by_definition(log, folds):
                 gain = right[low, j] - right[low, i]
                 own = confidence[j][low] - confidence[i][low] - mean[0] + level - gain
                 other = cross[low] - confidence[i][low] - mean[1] + level - gain
-                told.append([gain.sum() / here.sum(), own.sum() / here.sum(), other.sum() / here.sum()])
+                predicted.append([gain.sum() / here.sum(), own.sum() / here.sum(), other.sum() / here.sum()])
                 passed = out & (logprob[:, i] <= cut)
                 counted.append((right[passed, j] - right[passed, i]).sum() / out.sum())
-    told, counted = np.array(told), np.array(counted)
-    prior = 300 / both.sum() * (told[:, 1:] ** 2).sum() / 2
+    predicted, counted = np.array(predicted), np.array(counted)
+    prior = 300 / both.sum() * (predicted[:, 1:] ** 2).sum() / 2
 
     def misfit(weights):
-        miss = told[:, 0] + told[:, 1:] @ weights - counted
+        miss = predicted[:, 0] + predicted[:, 1:] @ weights - counted
         return 1e3 * ((miss**2).sum() + prior * ((weights - 0.375) ** 2).sum())
 
     inside = {"type": "ineq", "fun": lambda weights: 1 - weights.sum()}
@@ -107,7 +107,7 @@ def test_a_missing_answer_costs_the_mean_of_its_model():
     log = make_log(50, 3, seed=1, missing=0.3)
     answered, own = np.asarray(log.answered), np.asarray(log.query_cost)
     assert not answered.all()
-    money = filled_query_cost(log)
+    money = impute_query_cost(log)
     for j in range(3):
         here = answered[:, j]
         np.testing.assert_array_equal(money[here, j], own[here, j])

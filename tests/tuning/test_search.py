@@ -115,7 +115,7 @@ def test_a_draw_repeats_rows_and_expects_labels_from_its_own_alone(log):
 
 
 def test_a_ladder_tuned_on_a_draw_rises_in_cost_whatever_the_order_of_the_draw(log, frontier, by_labels):
-    tune_again = by_labels.retuner(frontier, log, None)
+    tune_again = by_labels.bootstrap_tuner(frontier, log, np.arange(1))
     rows = np.random.default_rng(1).integers(0, N, N)
     (calibrators, ladder), (_, shuffled) = tune_again(log, rows), tune_again(log, rows[::-1])
     assert ladder.members.shape == (RESAMPLED_RUNGS, 3)
@@ -128,7 +128,7 @@ def test_a_ladder_tuned_on_a_draw_rises_in_cost_whatever_the_order_of_the_draw(l
 
 def test_a_search_at_the_prices_of_points_has_a_policy_for_each(log, frontier, by_labels):
     points = np.array([0, len(frontier.lam) - 1])
-    _, policies = by_labels.retuner(frontier, log, points)(log, np.arange(N))
+    _, policies = by_labels.draw_tuner(frontier, log, points)(log, np.arange(N))
     assert policies.members.shape == (2, 3)
     costs = (np.asarray(policies.members) * np.asarray(log.cost)).max(1)
     assert costs[0] >= costs[1]  # the higher price of money has the cheaper policy
@@ -167,5 +167,5 @@ def test_the_search_by_the_model_is_solve_frontier_without_cross_validation(log)
     solved = rcjax.solve_frontier(model, cascades="full", lam=LAM)
     assert validation is None
     np.testing.assert_array_equal(found.thresholds, solved.thresholds)
-    _, policies = search.retuner(found, log, np.array([0, 1]))(log, np.arange(N))
+    _, policies = search.draw_tuner(found, log, np.array([0, 1]))(log, np.arange(N))
     np.testing.assert_allclose(policies.bounds[..., -2], solved.thresholds, atol=0.05)

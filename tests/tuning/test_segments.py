@@ -17,7 +17,7 @@ from rcjax.policy.signals import Choice
 from rcjax.policy.spec import Target, recorded_tuning
 from rcjax.serving.cascade import Cascade
 from rcjax.solving.frontier.hull import InfeasibleError
-from rcjax.tuning.deploying import _at_target
+from rcjax.tuning.target_policy import _at_target
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("small", "large")
@@ -69,7 +69,7 @@ def test_the_policy_for_another_target_has_segments_and_the_options_of_its_tunin
     assert [set(rung.segments) for rung in policy.rungs] == [set(rung.segments) for rung in tuned.policy.rungs]
     assert policy.expected["cost"] == pytest.approx(9e-5)
     spec = recorded_tuning(policy).spec
-    assert (spec.target, spec.segment, spec.today) == ({"budget": 9e-5}, "kind", tuned.spec.today)
+    assert (spec.target, spec.segment, spec.today) == (Target("budget", 9e-5), "kind", tuned.spec.today)
 
 
 def test_a_limit_that_no_rung_meets_is_refused(log):

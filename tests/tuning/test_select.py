@@ -62,8 +62,8 @@ def reference(log):
 
     Better is one that errs less often and costs less, as counted; as often, up to rounding, is no less.
     """
-    blending = estimate_blending(log, rcjax.fit(log).calibrators.transform)
-    return [own[:5] for own in useful(every_policy(log, np.asarray(log.answered), blending), len(log.models))]
+    options = estimate_blending(log, rcjax.fit(log).calibrators.transform)
+    return [own[:5] for own in useful(every_policy(log, np.asarray(log.answered), options), len(log.models))]
 
 
 # -- on a log

@@ -65,7 +65,7 @@ def test_a_refusal_that_costs_an_error_changes_nothing(log, model, price):
 @pytest.mark.thorough
 def test_tuned_again_on_the_log_itself_the_policies_are_the_same(log, selection):
     frontier = selection.frontier
-    _, again = search_of(frontier.spec).retuner(frontier, log, np.arange(len(LAM)))(log, np.arange(N))
+    _, again = search_of(frontier.spec).draw_tuner(frontier, log, np.arange(len(LAM)))(log, np.arange(N))
     np.testing.assert_array_equal(again.members, frontier.members)
     np.testing.assert_array_equal(again.actions, frontier.policies.actions)
     np.testing.assert_allclose(again.bounds, frontier.policies.bounds, rtol=1e-6)
@@ -88,7 +88,7 @@ def test_a_refusal_counts_at_its_price(whole, held_out):
     assert refusals > 0
     mean = (errors + PRICE * refusals) / seen.n
     assert mean < found.error_bound <= 0.25
-    told = found.policy.provenance["guarantee"]
-    assert (told["refusals"], told["abstain_price"]) == (refusals, PRICE)
+    guarantee = found.policy.provenance["guarantee"]
+    assert (guarantee["refusals"], guarantee["abstain_price"]) == (refusals, PRICE)
     with pytest.raises(rcjax.InfeasibleError, match=r"refused .*, each counted as 20 %"):
         rcjax.certify(whole, held_out, max_error=0.02)

@@ -12,6 +12,7 @@ from tiers import thorough
 import rcjax
 from rcjax.policy import Ladder
 from rcjax.policy.comparison import recorded_comparison
+from rcjax.policy.ladder import Period
 from rcjax.policy.spec import Spec, Target, cascades_of
 from rcjax.tuning.cross_validation import CrossValidation, Gain
 from rcjax.tuning.replaying.comparing import QueryLosses
@@ -33,7 +34,7 @@ def test_the_policy_is_that_of_the_frontier(log, target):
     assert tuned.policy is not None
     assert [rung.rules for rung in tuned.policy.rungs] == [rung.rules for rung in expected.rungs]
     assert tuned.policy.position == expected.position
-    assert dict(tuned.target) == target
+    assert tuned.target == Target.of(**target)
     assert tuned.policy.provenance["tuning"].items() >= target.items()
     assert tuned.remarks[0] == tuned.advice
     assert tuned.policy.expected["cost"] == pytest.approx(float(rcjax.replay(tuned.policy, log).spent), rel=1e-9)
@@ -83,12 +84,9 @@ def test_an_error_that_the_model_predicts_is_told_apart_from_its_interval_by_lab
     """On one log the error was 27.0 %, and its interval 27.3 to 35.5 %."""
     tuned = rcjax.tune(log, cascade="all", intervals=False, lam=1000.0)
     bands = rcjax.tuning.bootstrap(tuned.frontier, log, replicates=20, refit=False)
-    banded = dataclasses.replace(tuned, frontier=tuned.frontier.with_bands(bands))
+    banded = dataclasses.replace(tuned, frontier=dataclasses.replace(tuned.frontier, bands=bands))
     note = "the error of a policy is a prediction of the model, its interval is by the labels of this log"
-    assert [any(note in line for line in _with_policy(each, each.spec).notes) for each in (tuned, banded)] == [
-        False,
-        True,
-    ]
+    assert [any(note in line for line in _with_policy(each).notes) for each in (tuned, banded)] == [False, True]
     assert not note_predicted(rcjax.tune(log, lam=1000.0).frontier)  # the default search corrects both
 
 
@@ -98,6 +96,39 @@ def test_the_policy_for_another_target_is_the_one_tuned_for_it(log):
     other = rcjax.tune(log, budget=8e-5, cascade="all", intervals=False).policy
     found = tuned.policy_for(Target("budget", 8e-5))
     assert (found.position, found.expected["cost"]) == pytest.approx((other.position, other.expected["cost"]), rel=1e-9)
+
+
+def test_another_target_has_no_guarantee_so_gains_that_are_not_supported_are_refused(log, monkeypatch):
+    monkeypatch.setattr(CrossValidation, "gain", lambda *_: Gain(-0.05, 0.01))
+    tuned = rcjax.tune(log, max_error=0.6, confidence=0.8, intervals=False)
+    lam, target = Target("lam", 2000.0), Target("budget", 1.2 * float(log.cost[1]))
+    assert len(tuned.frontier.policy(lam=2000.0).models) > 1
+    assert len(tuned.policy_for(lam).models) == 1
+    policy = tuned.policy_for(target)
+    assert tuned.compare(policy, target).unsupported_gain is not None
+
+
+def test_a_target_by_keyword_replaces_the_target_of_the_options(log):
+    spec = Spec(budget=1e-4, follows=False, period=Period(100.0, "month"), intervals=False)
+    tuned = rcjax.tune(log, spec, max_error=0.3)
+    assert tuned.target == Target("max_error", 0.3)
+    assert tuned.policy.expected["error"] <= 0.3
+    assert rcjax.tune(log, spec, budget=8e-5).policy.period is None  # the period of another budget
+    certificate = rcjax.certify(tuned.frontier, rcjax.sample_log(200, seed=4), Spec(match=0.1), max_error=0.6)
+    assert (certificate.max_error, certificate.match) == (0.6, None)
+
+
+def test_a_budget_of_nothing_is_kept_by_the_free_models(log):
+    free = np.asarray(log.query_cost) * [0.0, 1.0, 1.0]
+    log = dataclasses.replace(log, query_cost=free, cost=free.mean(0))
+    spec = Spec(budget=0.0, intervals=False)
+    tuned = rcjax.tune(log, spec)
+    assert tuned.policy.models == MODELS[:1]
+    assert tuned.policy.expected["cost"] == tuned.frontier.policy(budget=0.0).expected["cost"] == 0
+    assert rcjax.retune(tuned.policy, log).policy.models == MODELS[:1]
+    halves = dataclasses.replace(log, segment=("a", "b") * 100)
+    assert rcjax.tune(halves, spec, segment="half").policy.expected["cost"] == 0
+    assert spec.options_for(tuned.target) == {"budget": "0/M"}
 
 
 def test_an_infeasible_target_names_the_best_feasible_figure(log):
@@ -146,14 +177,14 @@ def test_figures_of_single_models_are_those_of_the_log(log):
 
 
 def test_stages_are_reported_as_they_begin(log):
-    told = []
+    stages = []
 
     def stage(words):
-        told.append(words)
+        stages.append(words)
         return jax.default_device(None)
 
     tune_in_stages(log, None, Spec(cascade="full", intervals=False), stage)
-    assert told == ["fitting the model", "choosing cascades"]
+    assert stages == ["fitting the model", "choosing cascades"]
 
 
 @pytest.mark.usefixtures("own_settings")

@@ -37,7 +37,7 @@ from rcjax.policy.decisions import Agreement, AnswerForm, Table, validate_agreem
 from rcjax.policy.ladder import Ladder, position_at
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Search, Spec, Target, read_search
-from rcjax.solving.frontier.hull import index_for_target, lower_hull, position_weights, thin_hull
+from rcjax.solving.frontier.hull import index_for_target, lower_hull, thin_hull
 from rcjax.solving.frontier.points import (
     ABSTAIN,
     NEVER_ANSWER,
@@ -177,24 +177,17 @@ class Frontier:
         Raises InfeasibleError if no point meets the target; ValueError unless exactly one valid target is given.
         """
         target = Target.of(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
+        return self.policy_for(target)
+
+    def policy_for(self, target: Target) -> AbstractPolicy:
+        """Return the policy for a target, as `policy` does. Raises ValueError for a margin."""
         if target.is_limit:
-            return self.ladder(self._position(target), target)
-        return self.point(self.index_for(**target.to_json()), target.to_json())
+            return self.ladder(self.position_for(target), target)
+        return self.point(self._index_for(target), target)
 
-    def shares(self, target: Target) -> np.ndarray:
-        """Return the share of the queries that goes by each point under the policy for a target: (L,).
-
-        Raises InfeasibleError if no point meets the target.
-        """
-        if not target.is_limit:
-            return np.eye(len(self.lam))[self.index_for(**target.to_json())]
-        rungs, shares = self.rung_indices, np.zeros(len(self.lam))
-        shares[rungs] = position_weights(np.array([self._position(target)]), len(rungs))[0]
-        return shares
-
-    def _position(self, target: Target) -> float:
+    def position_for(self, target: Target) -> float:
         """Return the position on the ladder that meets a limit. Raises InfeasibleError if no point does."""
-        self.index_for(**target.to_json())
+        self._index_for(target)
         cost, error = (np.asarray(figure, float)[self.rung_indices].tolist() for figure in (self.cost, self.penalty))
         return position_for_target(target, cost, error)
 
@@ -212,15 +205,16 @@ class Frontier:
             position: position, from 0 to the number of rungs less 1.
             target: target that the position was chosen for; with a budget, a service follows its bill.
         """
-        points = tuple(self.point(int(index), target.to_json()) for index in self.rung_indices)
-        budget = target.value if target.name == "budget" else None
-        return points[0] if len(points) == 1 else Ladder(points, position, budget)
+        return ladder_of_rungs([self.point(int(index), target) for index in self.rung_indices], position, target)
 
     def index_for(self, **target: float) -> int:
         """Return the index of the point that meets one target; targets and errors are those of `policy`."""
+        return self._index_for(Target.of(**target))
+
+    def _index_for(self, target: Target) -> int:
         figures = np.asarray(self.cost, float), np.asarray(self.penalty, float)
         abstain_price = None if self.abstention is None else self.abstain_price
-        return index_for_target(Target.of(**target), *figures, abstain_price, self.counted)
+        return index_for_target(target, *figures, abstain_price, self.counted)
 
     def take(self, indices: ArrayLike) -> "Frontier":
         """Take points by their indices (m,), in this order, without intervals.
@@ -234,11 +228,7 @@ class Frontier:
         taken = jax.device_put(take_entries(figures, np.asarray(indices)))
         return dataclasses.replace(self, **taken, bands=None, seconds=None)
 
-    def with_bands(self, bands: Bands) -> "Frontier":
-        """Add the intervals of `bootstrap`."""
-        return dataclasses.replace(self, bands=bands)
-
-    def point(self, index: int, target: Mapping[str, float] | None = None) -> Policy:
+    def point(self, index: int, target: Target | None = None) -> Policy:
         """Return the policy at one index of the frontier; its provenance records its `target`."""
         cascade = rules_of_policy(self.models, self.policies.on_host(), index, self.compare or "text")
         columns = {name: self.models.index(name) for name in cascade["models"]}
@@ -316,7 +306,16 @@ def position_for_target(target: Target, cost: Sequence[float], error: Sequence[f
     return float(round(position)) if abs(position - round(position)) < _RUNG_DISTANCE else position
 
 
-def describe_tuning(frontier: Frontier, target: Mapping[str, float] | None) -> dict[str, Any]:
+def ladder_of_rungs(rungs: Sequence[Policy], position: float, target: Target) -> AbstractPolicy:
+    """Return the ladder of some rungs at a position, chosen for a target; the policy of a single rung.
+
+    For a budget of 0 it is the policy of the first rung, which asks free models: there is no bill to follow.
+    """
+    budget = target.value if target.name == "budget" else None
+    return rungs[0] if len(rungs) == 1 or budget == 0 else Ladder(tuple(rungs), position, budget)
+
+
+def describe_tuning(frontier: Frontier, target: Target | None) -> dict[str, Any]:
     """Return the provenance of a policy of a frontier: the data needed to check the policy and to tune it again.
 
     It holds the provenance of the model (`describe_fit`); `tuning`: the fields of `Spec` that the frontier knows, with
@@ -327,7 +326,7 @@ def describe_tuning(frontier: Frontier, target: Mapping[str, float] | None) -> d
         frontier.spec,
         transform=model.calibrators.transform,
         intervals=frontier.bands is not None,
-        **(target or {}),
+        **({} if target is None else target.to_json()),
         **(model.details.fit or {}),
     )
     tuning = spec.to_json() | {"models": list(model.models), "prices": model.prices}

@@ -205,12 +205,14 @@ def index_for_target(
         abstain_price: price of a refusal, in errors; None: models do not refuse.
         counted: kind of error, for the message.
 
-    Raises InfeasibleError if no point meets the target.
+    Raises InfeasibleError if no point meets the target; ValueError for a margin.
 
     >>> cost, error = np.array([1.0, 2.0, 3.0]), np.array([0.3, 0.2, 0.1])
     >>> index_for_target(Target("budget", 2.5), cost, error, None)
     1
     """
+    if target.name == "match":
+        raise ValueError("match is a margin beside today's error, which is not on a frontier: use tune(log, match=...)")
     value, limit = target.value, target.value * (1 + 1e-9)
     if target.name == "budget":
         if not (cost <= limit).any():
@@ -242,6 +244,6 @@ def over_budget_message(budget: float, cheapest: float, period: Period | None = 
 
     money = choose_unit([cheapest])
     message = f"no cascade costs {money.full(budget)} or less; the cheapest costs ${enough(cheapest * money.scale)}"
-    if period is None:
+    if period is None or budget == 0:
         return message
     return f"{message}: give at least ${enough(cheapest / budget * period.money)} a {period.every}"

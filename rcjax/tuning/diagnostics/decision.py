@@ -34,7 +34,7 @@ from rcjax.model.label_outcomes import FOLDS, average_equal_answers, corrected_l
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.ladder import Ladder
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.policy.spec import Spec, Target, Tuning, recorded_count, recorded_tuning
+from rcjax.policy.spec import Spec, Tuning, recorded_count, recorded_tuning
 from rcjax.solving.frontier.frontier import make_frontier
 from rcjax.solving.frontier.points import LossTerms, Points, Policies, policies_from_rules
 from rcjax.tuning.candidates import ENOUGH_QUERIES
@@ -250,9 +250,9 @@ def _tune_without_folds(
     point = Points(zero + lam, np.zeros(1, int), LossTerms(zero, zero, zero), policies)
     frontier = make_frontier(model, point, spec)
     require_answers(frontier.policies, log)
-    retune_on = search.retuner(frontier, log, np.array([0]))
+    tune_draw = search.draw_tuner(frontier, log, np.array([0]))
     n = min(map(len, rest))
-    return map_in_threads(lambda rows: retune_on(log, rows[:n]), rest, n=log.n_queries)
+    return map_in_threads(lambda rows: tune_draw(log, rows[:n]), rest, n=log.n_queries)
 
 
 def _optimism(held_out: np.ndarray, in_sample: np.ndarray) -> float:
@@ -319,9 +319,9 @@ def _exceeded_limit(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log
 
     The limit of a margin is today's error on the same queries plus the margin.
     """
-    target = Target.of(**recorded_tuning(policy).spec.target)
+    target = recorded_tuning(policy).spec.target
     today = matched_today(policy, log)
-    if target.name not in ("max_error", "match", "budget") or (target.name == "match" and today is None):
+    if target is None or not target.is_limit or (target.name == "match" and today is None):
         return ""
     log = comparable_log(log, (policy, new_policy) if today is None else (policy, new_policy, today))
     losses = [QueryLosses.of(subject, log) for subject in (policy, new_policy)]

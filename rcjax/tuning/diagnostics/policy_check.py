@@ -58,7 +58,7 @@ from rcjax.tuning.replaying.comparing import (
     QueryLosses,
     comparable_log,
     compare_policy,
-    is_itself,
+    decides_alike,
     matched_today,
     models_of,
     name_today,
@@ -382,7 +382,7 @@ def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _Qu
     today = matched_today(policy, log)
     if today is not None:
         shared = comparable_log(log, [policy, today])
-        rival = policy if is_itself(policy, today) else today
+        rival = policy if decides_alike(policy, today) else today
         wrong = QueryLosses.in_service(policy, shared).penalty - QueryLosses.in_service(rival, shared).penalty
         margin = recorded_tuning(policy).spec.match or 0.0
         error_baseline = Baseline(None, margin, rival=name_today(today))

@@ -198,7 +198,7 @@ def compare_policy(
         money = (_expected(policy) if tuned else QueryLosses.in_service(policy, complete).means)[1]
     single = best_single_for(log, money)
     subjects: dict[Role, ModelOrPolicy] = {"today": today}
-    if single not in (today, _alone(policy)):
+    if single not in (today, _only_model(policy)):
         subjects["single"] = single
     shared = comparable_log(log, [policy, *subjects.values()])
     losses_of = QueryLosses.of if tuned else QueryLosses.in_service
@@ -207,7 +207,7 @@ def compare_policy(
 
     def rival(role: Role, subject: ModelOrPolicy) -> Rival:
         name = subject if isinstance(subject, str) else IN_SERVICE
-        if is_itself(policy, subject):
+        if decides_alike(policy, subject):
             return Rival(name, role, error, cost, 0.0, 0.0)
         rival_losses = losses_of(subject, shared)
         rival_error, bill = single_model_figures(log, name) if tuned and name == subject else rival_losses.means
@@ -225,21 +225,23 @@ def _expected(policy: AbstractPolicy) -> tuple[float, float]:
     return float(penalty(policy.expected) or 0.0), float(policy.expected.get("cost") or 0.0)
 
 
-def is_itself(policy: AbstractPolicy, subject: ModelOrPolicy) -> bool:
+def decides_alike(policy: AbstractPolicy, subject: ModelOrPolicy) -> bool:
     """Return whether a model or a policy makes the same decisions as a policy; their figures may differ."""
-    return subject == _alone(policy) if isinstance(subject, str) else _bare(subject) == _bare(policy)
+    if isinstance(subject, str):
+        return subject == _only_model(policy)
+    return _decisions_of(subject) == _decisions_of(policy)
 
 
-def _bare(policy: AbstractPolicy) -> AbstractPolicy:
-    """Return the policy without its figures and its provenance: policies that decide alike are then equal."""
+def _decisions_of(policy: AbstractPolicy) -> AbstractPolicy:
+    """Return the policy without figures and provenance: policies with the same decisions are then equal."""
     rungs = tuple(replace(rung, expected={"cost": float(i)}, provenance={}) for i, rung in enumerate(policy.rungs))
     if not isinstance(policy, Ladder):
         return rungs[0]
-    follows = policy.budget is not None and policy.follows  # its position is where its budget is
-    return replace(policy, rungs=rungs, position=0.0 if follows else policy.position)
+    follows_budget = policy.budget is not None and policy.follows  # the budget then determines the position
+    return replace(policy, rungs=rungs, position=0.0 if follows_budget else policy.position)
 
 
-def _alone(policy: AbstractPolicy) -> str | None:
+def _only_model(policy: AbstractPolicy) -> str | None:
     """Return the only model of a policy that always answers by it; None for other policies."""
     names = {name for rung in policy.adjacent_rungs for name in rung.models}
     rules = [rule for rung in policy.adjacent_rungs for of_model in rung.rules.values() for rule in of_model]
@@ -260,10 +262,10 @@ def _answering_models(subject: ModelOrPolicy, log: Log) -> tuple[np.ndarray, np.
 
     As in service, the hash of a query decides by which rung of a ladder it goes.
     """
-    n, money = log.n_queries, np.asarray(log.query_cost, float)
+    n, query_cost = log.n_queries, np.asarray(log.query_cost, float)
     if isinstance(subject, str):
         place = log.models.index(subject)
-        return np.full(n, place), money[:, place]
+        return np.full(n, place), query_cost[:, place]
     walked = replay_rungs(subject, replace(log, hand_labels=None))  # labels do not affect which model answers
     rung = np.array([subject.draw_rung(query) for query in log.queries])
     answers = walked.answers[rung, :, np.arange(n)]  # (n, k) of the policy's models
@@ -344,15 +346,15 @@ class Disagreements(NamedTuple):
         mean = float(differences.mean()) if m else 0.0
         # Two queries with the differences 1 and −1 are added, so that a few equal labels do not look certain.
         spread = (float((differences**2).sum()) + 2) / (m + 2) - (float(differences.sum()) / (m + 2)) ** 2
-        money = self.spent[1] - self.spent[0]
+        cost = self.spent[1] - self.spent[0]
         return Difference(
             queries=n,
             differing=differing,
             labelled=m,
             error_difference=share * mean,
             error_se=math.sqrt(share**2 * spread / max(m, 1) + share * (1 - share) * mean**2 / n) if share else 0.0,
-            cost_difference=float(money.mean()),
-            cost_se=float(money.std() / math.sqrt(max(n - 1, 1))),
+            cost_difference=float(cost.mean()),
+            cost_se=float(cost.std() / math.sqrt(max(n - 1, 1))),
         )
 
 

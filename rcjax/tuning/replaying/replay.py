@@ -201,7 +201,7 @@ def _percent(figure: tuple[float, float]) -> str:
 
 
 _POINTS_MULTIPLE = 64  # the number of points of a frontier is rounded up to a multiple, so that few programs compile
-_LEAST_CASCADES = 8  # the cascades of a policy are filled up to this many: two rungs and a whole ladder share a program
+_LEAST_CASCADES = 8  # the cascades of a policy are padded to this many: two rungs and a whole ladder share a program
 _BATCH_ELEMENTS = 2**22  # queries × policies at a time: some 100 MB of intermediate arrays
 
 
@@ -335,9 +335,9 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     columns = columns_of(log, models, policies, np.asarray(policies.members).any(0))
     phi = np.asarray(calibrate_rows(model.calibrators, columns.logprob.T)).T
     points = len(policies.first)
-    filled = np.minimum(np.arange(points + -points % _POINTS_MULTIPLE), points - 1)
+    padded = np.minimum(np.arange(points + -points % _POINTS_MULTIPLE), points - 1)
     batch = max(1, min(_POINTS_MULTIPLE, _BATCH_ELEMENTS // columns.logprob.shape[1]))
-    replayed = _replay_points(phi, policies.take(filled), columns, batch=batch)
+    replayed = _replay_points(phi, policies.take(padded), columns, batch=batch)
     figures, seconds = jax.device_put(jax.tree.map(lambda figure: np.asarray(figure)[:points], replayed))
     return Replay(**figures, n=int(columns.counts.sum()), models=models, seconds=jax.tree.map(np.asarray, seconds))
 
@@ -353,8 +353,8 @@ def _replay_cascades(
     columns = columns_of(log, policy.models, policies, reached)
     phi = calibrated_confidence([policy.calibrations[name] for name in policy.models], columns.logprob)
     least = _LEAST_CASCADES if len(columns.counts) < MANY else 1
-    filled = np.minimum(np.arange(max(least, 1 << (number - 1).bit_length())), number - 1)  # a power of two
-    paths = _replay_paths(phi, policies.take(filled), places[filled], columns)
+    padded = np.minimum(np.arange(max(least, 1 << (number - 1).bit_length())), number - 1)  # a power of two
+    paths = _replay_paths(phi, policies.take(padded), places[padded], columns)
     chosen = np.zeros((len(rungs), len(columns.counts)), int)  # cascade of each rung for each query
     if number > len(rungs):
         part = log.select(np.array(policy.models)[reached])

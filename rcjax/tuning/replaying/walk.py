@@ -172,14 +172,14 @@ def loss_terms_on_log(calibrators: Calibrator, policies: Policies, log: Log, rig
         right: (n, k) whether the answer is right, or its score.
         cost: cost of each answer (n, k), or mean cost of each model (k,).
     """
-    money = pad_to_size_class(cost)[0] if np.ndim(cost) > 1 else cost
+    query_cost = pad_to_size_class(cost)[0] if np.ndim(cost) > 1 else cost
     rows = pad_to_size_class(log.logprob, right, log.answered)
-    shares = _loss_terms_filled(calibrators, rows, money, policies, _filled_answers(policies, log))
+    shares = _loss_terms_padded(calibrators, rows, query_cost, policies, _padded_answers(policies, log))
     return LossTerms(*(np.asarray(share)[:, : log.n_queries] for share in shares))
 
 
 @partial(compiled, runs="long")
-def _loss_terms_filled(
+def _loss_terms_padded(
     calibrators: Calibrator, rows: tuple[jax.Array, ...], cost: jax.Array, policies: Policies, answer: Any
 ) -> LossTerms:
     logprob, correct, answered = rows
@@ -192,12 +192,12 @@ def waiting_times_on_log(calibrators: Calibrator, policies: Policies, log: Log) 
     NaN where an answer on the path of a query has no known seconds.
     """
     rows = pad_to_size_class(log.logprob, log.answered, log.seconds)
-    seconds = _waiting_times_filled(calibrators, rows, policies, _filled_answers(policies, log))
+    seconds = _waiting_times_padded(calibrators, rows, policies, _padded_answers(policies, log))
     return np.asarray(seconds, float)[:, : log.n_queries]
 
 
 @partial(compiled, runs="long")
-def _waiting_times_filled(
+def _waiting_times_padded(
     calibrators: Calibrator, rows: tuple[jax.Array, ...], policies: Policies, answer: Any
 ) -> jax.Array:
     logprob, answered, seconds = rows
@@ -205,8 +205,8 @@ def _waiting_times_filled(
     return jax.vmap(lambda policy: waiting_time(walk(confidence, policy, codes), policy, seconds.T))(policies)
 
 
-def _filled_answers(policies: Policies, log: Log) -> Any:
-    """Return the codes of the answers of a log, filled up; None if the policies do not compare answers."""
+def _padded_answers(policies: Policies, log: Log) -> Any:
+    """Return the codes of the answers of a log, padded; None if the policies do not compare answers."""
     return None if log.answer is None or policies.agreements is None else pad_to_size_class(log.answer)[0]
 
 
@@ -251,14 +251,14 @@ Column = TypeVar("Column", np.ndarray, jax.Array)
 
 
 class Columns(NamedTuple, Generic[Column]):
-    """The columns (k, n) of a log that a walk needs, filled up to the size class."""
+    """The columns (k, n) of a log that a walk needs, padded to the size class."""
 
     logprob: Column
     correct: Column
     query_cost: Column
     seconds: Column | None  # None: the log has no seconds
     codes: Column | None  # codes of answers; None: answers are not compared
-    counts: Column  # (n,) bool: the queries that count, without those that fill up
+    counts: Column  # (n,) bool: the queries that count, without the padding
 
     def of_models(self, places: Any) -> Columns[Column]:
         """Return the columns of the models at some positions."""
@@ -291,9 +291,9 @@ def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: Any
     require_complete(part, "a replay")
 
     def column(values: Any, default: float = 0) -> np.ndarray:
-        filled = np.full((len(models), int(rows.sum())), default, np.asarray(values).dtype)
-        filled[asked] = np.asarray(values)[rows].T
-        return pad_to_size_class(filled, axis=1)[0]
+        by_model = np.full((len(models), int(rows.sum())), default, np.asarray(values).dtype)
+        by_model[asked] = np.asarray(values)[rows].T
+        return pad_to_size_class(by_model, axis=1)[0]
 
     seconds = None if part.seconds is None else column(part.seconds)
     compared = part.answer is not None and policies.agreements is not None

@@ -63,7 +63,7 @@ from rcjax.tuning.sweeps.problems import (
     training_rows,
 )
 
-_SHARE = 0.25  # share of an accelerator's memory for the largest arrays of the problems that are solved at a time
+_MEMORY_SHARE = 0.25  # share of the memory of an accelerator for the largest arrays of a batch of problems
 _AXIS = "problems"
 
 
@@ -202,7 +202,7 @@ def problems_at_a_time(
     problem_bytes = size * (
         k * k // 2 * nodes**2 + 4 * lam_count * suffixes * nodes + 16 * k * (batch.shape.drawn + batch.shape.queries)
     )
-    return max(1, int(_SHARE * (device.memory_stats() or {}).get("bytes_limit", 2**33)) // problem_bytes)
+    return max(1, int(_MEMORY_SHARE * (device.memory_stats() or {}).get("bytes_limit", 2**33)) // problem_bytes)
 
 
 class _Spread:

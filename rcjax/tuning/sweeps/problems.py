@@ -37,11 +37,11 @@ from rcjax.model.calibrated_models import Details, find_stated_in_log, fit_calib
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
 from rcjax.model.fitting import fit_copulas_traced, fit_marginals, pair_taus, stated_confidences
 from rcjax.model.marginals import Marginal
-from rcjax.solving.bellman import CascadePlan, SearchTables, list_paths
+from rcjax.solving.bellman import AdaptiveTables, CascadePlan, SearchTables, list_paths
 from rcjax.solving.frontier.points import LossTerms, Points as FrontierPoints, PointStatus, Policies, check_lam
 from rcjax.solving.objective import Tables, build_grid, transition_kernel
 from rcjax.solving.solution import adaptive_points, optimise, points_at
-from rcjax.tuning.candidates import Blending, CandidateRows, LabelledAnswers, score_pairs
+from rcjax.tuning.candidates import CandidateRows, LabelledAnswers, ScoringOptions, score_pairs
 from rcjax.tuning.replaying.walk import walk
 
 Points = dict[str, jax.Array]
@@ -195,7 +195,7 @@ def _pair_tables(fit: Fit, family: jax.Array, panels: int) -> Tables:
 
 def _solve(fit: Fit, tables: Tables, lam: jax.Array, plan: CascadePlan | None) -> FrontierPoints:
     if plan is None:
-        return adaptive_points(SearchTables(tables), lam)
+        return adaptive_points(AdaptiveTables(tables), lam)
     left, right, kernel = take_entries((tables.left, tables.right, tables.kernel), plan.pairs)
     search = SearchTables(dataclasses.replace(tables, left=left, right=right, kernel=kernel), plan)
     return points_at(search, optimise(search, lam))
@@ -206,7 +206,7 @@ def _search_by_labels(fit: Fit, data: Data, sample: jax.Array, rows: jax.Array) 
     lam, columns = data.lam[sample], (data.logprob, data.correct, data.answered)
     labelled = LabelledAnswers(*(column[sample, rows] for column in columns))
     calibrated = CandidateRows.of(fit.calibrators, labelled, fit.cost)
-    best = score_pairs(calibrated, Blending()).best(lam)
+    best = score_pairs(calibrated, ScoringOptions()).best(lam)
     expected = LossTerms(best.penalty, best.cost, jnp.zeros_like(lam))
     return FrontierPoints(lam, jnp.zeros_like(best.first), expected, best.policies(agreement=False, xp=jnp))
 

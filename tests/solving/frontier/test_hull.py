@@ -1,10 +1,12 @@
 """Points of a frontier: what nothing beats, and the corners of their convex hull."""
 
 import numpy as np
+import pytest
 from hypothesis import example, given, strategies as st
 from hypothesis.extra import numpy as arrays
 
-from rcjax.solving.frontier.hull import lower_hull, pareto
+from rcjax.policy.spec import Target
+from rcjax.solving.frontier.hull import index_for_target, lower_hull, pareto
 
 UNIT = st.integers(0, 20).map(lambda n: n / 20)  # many ties
 
@@ -39,3 +41,8 @@ def test_no_point_dominates_the_pareto_front():
     for c, e in zip(cost, error, strict=True):
         assert ((cost[kept] <= c) & (error[kept] <= e)).any()
     assert pareto(np.append(cost, np.nan), np.append(error, 0.0)).tolist() == kept.tolist()
+
+
+def test_a_margin_is_refused_as_a_frontier_has_no_error_of_today():
+    with pytest.raises(ValueError, match=r"use tune\(log, match=\.\.\.\)"):
+        index_for_target(Target("match", 0.01), np.ones(2), np.array([0.3, 0.2]), None)

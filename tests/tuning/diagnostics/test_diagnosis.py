@@ -73,10 +73,10 @@ def test_every_model_has_its_findings(found):
 def test_the_json_has_every_field(found, found_fresh):
     for each in (found, found_fresh):
         text = json.dumps(each.to_json(), allow_nan=False)
-        told = json.loads(text)
+        document = json.loads(text)
         fields = {field.name for field in dataclasses.fields(each)} - {"confidence", "correct"}
-        assert set(told) == fields | {"verdict", "findings", "remarks"}
-        assert [finding["figure"] for finding in told["findings"]] == [finding.figure for finding in each.findings]
+        assert set(document) == fields | {"verdict", "findings", "remarks"}
+        assert [finding["figure"] for finding in document["findings"]] == [finding.figure for finding in each.findings]
 
 
 @pytest.mark.thorough
@@ -155,20 +155,20 @@ def tuned(model, logs):
 @pytest.mark.thorough
 def test_the_promise_on_fresh_queries_is_the_frontier_that_was_tuned_replayed(found_fresh, tuned, logs):
     """Policy by policy, each chosen as a user would by its λ."""
-    told = found_fresh.promise
-    assert told.search == "labels"
-    for place in range(0, len(told.lam), 5):
-        policy = tuned.policy(lam=float(told.lam[place]))
+    promise = found_fresh.promise
+    assert promise.search == "labels"
+    for place in range(0, len(promise.lam), 5):
+        policy = tuned.policy(lam=float(promise.lam[place]))
         seen = rcjax.replay(policy, logs[1])
         figures = {"predicted_error": policy.expected["error"], "predicted_cost": policy.expected["cost"]}
         figures |= {"error": seen.error, "cost": seen.spent}
         for name, value in figures.items():
-            assert getattr(told, name)[place] == pytest.approx(float(value), rel=1e-6, abs=1e-12), name
+            assert getattr(promise, name)[place] == pytest.approx(float(value), rel=1e-6, abs=1e-12), name
 
 
 @pytest.mark.thorough
 def test_the_promise_in_folds_is_that_of_the_search_without_each(found, logs):
-    log, told = logs[0], found.promise
+    log, promise = logs[0], found.promise
     places = [0, 8, 15]
     fold = np.random.default_rng(0).permutation(N) % FOLDS
     figures = []
@@ -176,22 +176,22 @@ def test_the_promise_in_folds_is_that_of_the_search_without_each(found, logs):
         rest = without(
             log, fold == number
         )  # whose contest deals all rows, gaps among them: luck has a say in the choice
-        again = rcjax.tuning.select_frontier(rest, lam=told.lam[places], seed=1).frontier  # its own folds
+        again = rcjax.tuning.select_frontier(rest, lam=promise.lam[places], seed=1).frontier  # its own folds
         seen = rcjax.replay(again, log.take(fold == number))
         figures.append([again.error, again.cost, seen.error, seen.spent])
     expected = dict(zip(("predicted_error", "predicted_cost", "error", "cost"), np.mean(figures, 0), strict=True))
     for name in ("error", "cost", "predicted_cost"):
-        np.testing.assert_allclose(getattr(told, name)[places], expected[name], rtol=1e-6, err_msg=name)
+        np.testing.assert_allclose(getattr(promise, name)[places], expected[name], rtol=1e-6, err_msg=name)
     # Luck is averaged over folds within the folds, which are dealt otherwise.
-    np.testing.assert_allclose(told.predicted_error[places], expected["predicted_error"], atol=0.02)
+    np.testing.assert_allclose(promise.predicted_error[places], expected["predicted_error"], atol=0.02)
 
 
 def test_a_promise_that_is_too_good_is_found_out(tuned, model, logs):
     rosy = dataclasses.replace(tuned, error=tuned.error - 0.15)
-    told = measure_promise(rosy, [HeldOutPart(model, logs[1])], N)
-    assert next(told.findings()).verdict == "bad"
+    promise = measure_promise(rosy, [HeldOutPart(model, logs[1])], N)
+    assert next(promise.findings()).verdict == "bad"
     honest = measure_promise(tuned, [HeldOutPart(model, logs[1])], N)
-    np.testing.assert_allclose(honest.predicted_error - told.predicted_error, 0.15)
+    np.testing.assert_allclose(honest.predicted_error - promise.predicted_error, 0.15)
     assert next(honest.findings()).verdict != "bad"
 
 

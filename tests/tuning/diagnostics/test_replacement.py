@@ -43,9 +43,9 @@ def read(path, asked, failed=(), probes=0, digests=True):
         for model, (logprob, answer), cost in zip(MODELS, asked[index], (1e-5, 2e-4), strict=True):
             fails = model == "large" and number in failed
             row = {"call_log": 1, "query": f"q{number}", "model": model, "shadow": True, "cost": cost}
-            told = {"logprob": None, "answer": None, "error": "timed out"} if fails else {}
+            failure = {"logprob": None, "answer": None, "error": "timed out"} if fails else {}
             digest = {"prompt_digest": f"d{index}"} if digests else {}
-            lines.append(json.dumps(row | {"logprob": logprob, "answer": answer, "error": None} | told | digest))
+            lines.append(json.dumps(row | {"logprob": logprob, "answer": answer, "error": None} | failure | digest))
     path.write_text("\n".join(lines))
     return rcjax.read_log(path, reference="large")
 
@@ -113,9 +113,9 @@ def test_a_call_that_was_not_made_has_not_failed(tmp_path):
 def test_answers_of_a_table_failed_if_they_are_missing_by_confidence(asked, model):
     """A table has no rows of failed calls: of those missing at random nobody asked for an answer."""
     rows = [
-        {"query": i, "model": name, "logprob": told[0], "answer": told[1], "cost": 1e-5, "correct": 1}
+        {"query": i, "model": name, "logprob": reply[0], "answer": reply[1], "cost": 1e-5, "correct": 1}
         for i, answers in enumerate(asked)
-        for name, told in zip(MODELS, answers, strict=True)
+        for name, reply in zip(MODELS, answers, strict=True)
     ]
     other = 1 - MODELS.index(model)
     hard = {i for i, answers in enumerate(asked) if answers[other][0] < np.quantile([a[other][0] for a in asked], 0.1)}
@@ -136,8 +136,8 @@ def test_labels_of_easy_queries_are_no_fair_sample(unevenness, verdict):
     _, *findings = assess_sample(dataclasses.replace(whole, hand_labels=hand), whole.models)
     assert [(finding.subject, finding.verdict) for finding in findings] == [(name, verdict) for name in whole.models]
     shares = [f"{100 * labelled[part[:, 0], 0].mean():.1f} %" for part in (~sure, sure)]
-    told = f"{shares[0]} of the answers of llama3.2-1b have a label where llama3.2-1b is less sure, {shares[1]} where"
-    assert findings[0].advice.startswith(told if unevenness else "")
+    unlike = f"{shares[0]} of the answers of llama3.2-1b have a label where llama3.2-1b is less sure, {shares[1]} where"
+    assert findings[0].advice.startswith(unlike if unevenness else "")
 
 
 @pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning")

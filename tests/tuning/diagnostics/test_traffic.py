@@ -112,9 +112,9 @@ def test_calls_that_cost_a_hundred_times_the_mean_are_reported(policy, weeks_of,
     assert check_traffic(policy, write(tmp_path / "usual.jsonl", lines)).expensive_calls_note is None
     last = max(range(len(lines)), key=lambda index: lines[index]["time"])
     lines[last]["cost"] = 1e6
-    told = check_traffic(policy, write(tmp_path / "dear.jsonl", lines)).expensive_calls_note
-    assert told is not None
-    assert told.startswith("1 call cost over a hundred times the mean of the model")
+    note = check_traffic(policy, write(tmp_path / "dear.jsonl", lines)).expensive_calls_note
+    assert note is not None
+    assert note.startswith("1 call cost over a hundred times the mean of the model")
 
 
 def test_a_question_that_is_asked_a_thousand_times_counts_once(policy, weeks_of):

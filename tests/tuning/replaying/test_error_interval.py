@@ -41,8 +41,8 @@ def test_scores_have_the_interval_of_as_many_labels_as_have_their_standard_error
 
 
 def test_without_labels_only_the_difference_is_described():
-    told = BesideReference("large", (0.03, 0.01), None).describe()
-    assert told.startswith(
+    sentence = BesideReference("large", (0.03, 0.01), None).describe()
+    assert sentence.startswith(
         "differs from large in 3.0 ± 1.0 % of the queries; how often it errs cannot be known without"
     )
 

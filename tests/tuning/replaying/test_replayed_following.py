@@ -36,9 +36,13 @@ def test_each_query_is_the_mean_of_two_rungs_at_the_position_of_its_turn(ladder_
         bill = bill.after_query(spent, (1 - share) * ladder.rung_costs[low] + share * ladder.rung_costs[low + 1], 0.0)
     stream = replay_stream(ladder, fresh)
     np.testing.assert_allclose(np.array([stream.position, stream.wrong, stream.spent]).T, rows, rtol=1e-9)
-    told = stream.to_json()
-    assert (told["last"], told["low"], told["high"]) == (rows[-1][0], *(f(stream.position) for f in (min, max)))
-    assert (told["bill"], told["error"]) == (pytest.approx(stream.spent.mean()), pytest.approx(stream.wrong.mean()))
+    figures = stream.to_json()
+    assert [figures[name] for name in ("last", "low", "high")] == [
+        rows[-1][0],
+        *(f(stream.position) for f in (min, max)),
+    ]
+    assert figures["bill"] == pytest.approx(stream.spent.mean())
+    assert figures["error"] == pytest.approx(stream.wrong.mean())
 
 
 def test_dearer_queries_are_paid_for_in_errors(ladder_and_fresh):
@@ -46,8 +50,8 @@ def test_dearer_queries_are_paid_for_in_errors(ladder_and_fresh):
     rungs = LadderReplay.of(ladder, fresh.take(np.tile(np.arange(fresh.n_queries), 12)))
     n = rungs.wrong.shape[1]
     usual, dearer = (rungs.stream(Bill.open(ladder.budget), np.full(n, times)).to_json() for times in (1.0, 1.4))
-    for told in (usual, dearer):
-        assert told["bill"] == pytest.approx(ladder.budget, rel=0.03)
+    for figures in (usual, dearer):
+        assert figures["bill"] == pytest.approx(ladder.budget, rel=0.03)
     assert dearer["error"] > usual["error"]
     assert dearer["position"] < usual["low"]
 

@@ -29,18 +29,18 @@ def figures(waits):
     return math.fsum(waits) / len(waits), ordered[math.ceil(0.95 * len(ordered) - 1e-9) - 1]
 
 
-def told(subject, log):
+def replayed_seconds(subject, log):
     seconds = rcjax.replay(subject, log).seconds
     return np.array([seconds.mean, seconds.p95])
 
 
 @pytest.mark.thorough
 def test_policies_and_a_frontier_wait_as_the_steps_do(log, frontier):
-    whole = told(frontier, log)
+    whole = replayed_seconds(frontier, log)
     for index in (0, 4, 8):
         policy = frontier.point(index)
         expected = figures(waited(policy, log))
-        np.testing.assert_allclose(told(policy, log), expected, rtol=1e-12)
+        np.testing.assert_allclose(replayed_seconds(policy, log), expected, rtol=1e-12)
         np.testing.assert_allclose(whole[:, index], expected, rtol=1e-12)
 
 
@@ -54,7 +54,7 @@ def test_queries_whose_seconds_are_unknown_are_left_out(frontier):
     log, policy = timed_log(230, seed=3, unknown=0.15), frontier.point(4)
     waits = np.array(waited(policy, log))
     assert np.isnan(waits).any()
-    np.testing.assert_allclose(told(policy, log), figures(waits[~np.isnan(waits)].tolist()), rtol=1e-12)
+    np.testing.assert_allclose(replayed_seconds(policy, log), figures(waits[~np.isnan(waits)].tolist()), rtol=1e-12)
     none = rcjax.replay(policy, timed_log(230, seed=3, unknown=1.1)).seconds
     assert none.to_json() == {"seconds": None, "seconds_p95": None}
     assert rcjax.replay(policy, dataclasses.replace(log, seconds=None)).seconds is None

@@ -22,8 +22,8 @@ def start(folder, cache, **more):
 
 
 def finish(running):
-    _, told = running.communicate(timeout=300)
-    assert running.returncode == 0, told
+    _, errors = running.communicate(timeout=300)
+    assert running.returncode == 0, errors
 
 
 def points(folder):

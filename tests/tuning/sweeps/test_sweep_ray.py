@@ -61,9 +61,9 @@ def test_a_sweep_that_is_killed_goes_on_and_a_node_that_is_killed_is_not_missed(
     driver = subprocess.Popen(command, cwd=Path(__file__).parent, env=_environment(), **pipes)
     assert any(line[0].isdecimal() and int(line.split()[0]) for line in driver.stdout)
     driver.send_signal(signal.SIGKILL)
-    _, told = driver.communicate()
+    _, errors = driver.communicate()
     there = contents(tmp_path)
-    assert 1 <= sum(name.startswith("parts/") for name in there) < PARTS, told
+    assert 1 <= sum(name.startswith("parts/") for name in there) < PARTS, errors
 
     seen = []
 

@@ -89,12 +89,12 @@ def test_only_a_lost_batch_is_solved_again(swept, logs, settings):
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in parts}
     parts[0].unlink()
     (swept.path / "parts" / ".0123456789abcdef.tmp").write_bytes(b"half of a")
-    told = []
-    rcjax.tuning.sweeps.sweep(logs, swept.path, **settings, progress=lambda *each: told.append(each))
+    calls = []
+    rcjax.tuning.sweeps.sweep(logs, swept.path, **settings, progress=lambda *each: calls.append(each))
     assert sorted(swept.path.glob("parts/*")) == parts
     assert parts[0].read_bytes() == before[parts[0]][0]
     assert all(path.stat().st_mtime_ns == before[path][1] for path in parts[1:])
-    assert told[-1] == (len(SIZES) * 2,) * 2
+    assert calls[-1] == (len(SIZES) * 2,) * 2
 
 
 @pytest.mark.thorough

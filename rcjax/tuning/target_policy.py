@@ -1,4 +1,4 @@
-"""The choice of the policy to deploy from a frontier: for a plain target, a guarantee, a margin or segments.
+"""The policy for a target, chosen from a frontier: for a plain target, a guarantee, a margin or segments.
 
 A margin limits the difference in error between the policy and today's on the same queries. At each position of the
 ladder, the difference is the expected error, corrected for optimism, minus today's error. The labels give the standard
@@ -6,8 +6,8 @@ error of the paired difference. The policy stands at the cheapest position where
 
     difference + z·standard error ≤ margin,        z = 1.645.
 
-At a single position the bound has a confidence of 95 %. As the cheapest of many positions is taken, the margin is kept
-with a probability of some 90 % (`benchmarks.match`).
+At a single position the left side is the one-sided 95 % upper limit of the difference. As the cheapest of many
+positions is taken, the margin is kept in some 90 % of cases (`benchmarks.match`).
 
 With segments, each segment has its own frontier. At each rung of the ladder one segment moves to its next corner: the
 move that saves most errors for its money. So a position on the ladder stands for one λ in all segments (the greedy
@@ -31,7 +31,14 @@ from rcjax.policy.decisions import Rule
 from rcjax.policy.ladder import Ladder, map_rungs, merge, penalty, position_at
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Spec, Target
-from rcjax.solving.frontier.frontier import MAX_RUNGS, Frontier, describe_tuning, make_frontier, position_for_target
+from rcjax.solving.frontier.frontier import (
+    MAX_RUNGS,
+    Frontier,
+    describe_tuning,
+    ladder_of_rungs,
+    make_frontier,
+    position_for_target,
+)
 from rcjax.solving.frontier.hull import InfeasibleError, index_for_target, lower_hull, position_weights, thin_hull
 from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Policies
 from rcjax.tuning.bootstrapping import bootstrap
@@ -53,22 +60,22 @@ _RISE = 1e-9  # least rise of the cost from one rung to the next, as a share of 
 _MAX_LABELS = 100_000  # notes do not ask for more labels: nobody will give so many
 
 
-class Deployed(NamedTuple):
-    """A policy for a target, its guarantee, and notes in words."""
+class TargetPolicy(NamedTuple):
+    """The policy chosen for a target, its guarantee, and notes in words."""
 
     policy: AbstractPolicy
     certificate: Certificate | None = None
     notes: tuple[str, ...] = ()
 
 
-def _certify_policy(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> Deployed:
+def _certify_policy(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> TargetPolicy:
     assert held_out is not None
     tuned_on = log if spec.judged or spec.match is not None else None  # to compare the two logs takes long
     certificate = certify(frontier, held_out, spec, tuned_on=tuned_on)
-    return Deployed(certificate.policy, certificate)
+    return TargetPolicy(certificate.policy, certificate)
 
 
-def deploy(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> Deployed:
+def policy_for_target(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> TargetPolicy:
     """Return the policy of a frontier for the target of a spec.
 
     Args:
@@ -83,7 +90,8 @@ def deploy(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> De
         return _certify_policy(frontier, log, held_out, spec)
     if spec.segment is not None:
         return choose_by_segment(frontier, log, spec)
-    return Deployed(frontier.policy(**spec.target))
+    assert spec.target is not None
+    return TargetPolicy(frontier.policy_for(spec.target))
 
 
 class Margins(NamedTuple):
@@ -156,7 +164,7 @@ def margins(frontier: Frontier, log: Log, today: ModelOrPolicy) -> Margins:
     return Margins(position, cost < bill * (1 - CHEAPER), expected - error, se, queries)
 
 
-def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> Deployed:
+def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> TargetPolicy:
     """Return the cheapest policy within a margin of today's, or today's itself if no cheaper policy is within it.
 
     Args:
@@ -176,7 +184,7 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     found = margins(frontier, log, spec.today)
     if (place := found.cheapest(margin)) is not None:
         policy = frontier.ladder(float(found.position[place]), Target("match", margin))
-        return Deployed(policy, notes=(found.describe(place),))
+        return TargetPolicy(policy, notes=(found.describe(place),))
     needed = found.labels_needed(margin)
     noun = "query" if log.hand_labels is None else "labelled query"
     why = f"no cheaper policy is shown to keep to {format_points(margin)} on {count(found.queries, noun)}"
@@ -187,25 +195,24 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     return _keep_today(frontier, log, spec, f"{why}, {hope}")
 
 
-def _keep_today(frontier: Frontier, log: Log, spec: Spec, why: str) -> Deployed:
+def _keep_today(frontier: Frontier, log: Log, spec: Spec, why: str) -> TargetPolicy:
     """Return today's model or policy as the policy for a margin, and a note that says why.
 
     The policy in service gets the provenance of this tuning, and its figures on this log. Raises InfeasibleError if
     today's does not keep to the limit on the seconds.
     """
-    target = Target.of(**spec.target)
     if isinstance(spec.today, AbstractPolicy):
-        provenance = describe_tuning(frontier, target.to_json())
+        provenance = describe_tuning(frontier, spec.target)
         policy = map_rungs(lambda rung: dataclasses.replace(rung, provenance=provenance), spec.today)
         policy = _with_figures(policy, log, None if frontier.bands is None else frontier.bands.level)
     else:
         assert spec.today is not None
-        policy = single_policy(frontier, log, spec.today, target)
+        policy = single_policy(frontier, log, spec.today, spec.target)
     if spec.max_seconds is not None and (seconds := replay(policy, log).seconds) is not None:
         takes = float(seconds.p95 if spec.max_seconds.tail else seconds.mean)
         if takes > spec.max_seconds.seconds:
             raise InfeasibleError(f"{why}; today's would stay, and takes {takes:.3g} seconds: {spec.max_seconds}")
-    return Deployed(policy, notes=(f"today's stays: {why}",))
+    return TargetPolicy(policy, notes=(f"today's stays: {why}",))
 
 
 def _with_figures(policy: AbstractPolicy, log: Log, level: float | None) -> AbstractPolicy:
@@ -274,8 +281,8 @@ def single_policy(frontier: Frontier, log: Log, model: str, target: Target | Non
     points = Points(lam, np.full(1, PointStatus.CONVERGED), expected, policies)
     alone = make_frontier(frontier.model, points, frontier.spec)
     if frontier.bands is not None:
-        alone = alone.with_bands(bootstrap(alone, log, refit=False))
-    return alone.point(0, None if target is None else target.to_json())
+        alone = dataclasses.replace(alone, bands=bootstrap(alone, log, refit=False))
+    return alone.point(0, target)
 
 
 #: Least number of queries of a segment with its own cascades; smaller segments use the cascades for all queries.
@@ -307,7 +314,7 @@ class _SegmentCorners(NamedTuple):
         return cls(name, share, figures[corners], loss[corners], tuple(frontier.point(int(i)) for i in corners))
 
 
-def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> Deployed:
+def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> TargetPolicy:
     """Return the policy for a spec's target with cascades for each segment, and a note that names these segments.
 
     Args:
@@ -334,7 +341,8 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> Deployed:
     rungs = _merge_corners(parts, frontier)
     words = f"{count(len(named), 'segment')} of {spec.segment} with cascades of their own: {', '.join(named)}"
     words += f"; the other {count(other, 'query')} go by the cascades for all" if other else ""
-    return Deployed(_at_target(rungs, Target.of(**spec.target), log.counted), notes=(words,))
+    assert spec.target is not None
+    return TargetPolicy(_at_target(rungs, spec.target, log.counted), notes=(words,))
 
 
 def _at_target(rungs: tuple[Policy, ...], target: Target, counted: Counted = ERRORS) -> AbstractPolicy:
@@ -345,9 +353,7 @@ def _at_target(rungs: tuple[Policy, ...], target: Target, counted: Counted = ERR
     cost = [float(rung.expected["cost"] or 0.0) for rung in rungs]
     error = [float(penalty(rung.expected) or 0.0) for rung in rungs]
     best = index_for_target(target, np.array(cost), np.array(error), rungs[0].expected.get("abstain_price"), counted)
-    if not target.is_limit or len(rungs) == 1:
-        return rungs[best]
-    return Ladder(rungs, position_for_target(target, cost, error), target.value if target.name == "budget" else None)
+    return ladder_of_rungs(rungs, position_for_target(target, cost, error), target) if target.is_limit else rungs[best]
 
 
 def _shift_on(frontier: Frontier, log: Log, part: Log) -> np.ndarray:
