@@ -263,8 +263,8 @@ class ReplicaOptions:
     Args:
         ledger: Redis or Valkey in which replicas share their spending, redis://host:6379; or set RCJAX_LEDGER, to hide
             a password.
-        share: Without a ledger, the share of this replica in the money for a period, in each client's money and
-            requests, and in a number of shadow queries: 1/5 for one of five.
+        share: Share of this replica in a number of shadow queries: 1/5 for one of five. Without a ledger, also its
+            share in the money for a period, and in each client's money and requests.
         replica: Name of this replica in the log and the ledger. [default: the name of the host]
     """
 
@@ -276,17 +276,17 @@ class ReplicaOptions:
         """Add these options to the settings of a service; a usage error for options that do not go together."""
         if self.ledger is not None:
             require_libraries("--ledger", "ledger", "redis")
-        if self.ledger is not None and self.share is not None:
-            problem = "goes without --ledger: a ledger divides the money by itself"
-            raise typer.BadParameter(problem, param_hint="--share")
         if self.replica is not None and not re.fullmatch(r"[\w.:-]{1,64}", self.replica):
             problem = f"{self.replica!r} is no name for a replica: give at most 64 letters, digits and . _ - :"
             raise typer.BadParameter(problem, param_hint="--replica")
         replica = self.replica or socket.gethostname()
-        share = 1.0 if self.share is None else self.share
-        shadow = settings.shadow
+        share, shadow = 1.0 if self.share is None else self.share, settings.shadow
         if isinstance(shadow, ShadowRate):
+            if self.ledger is not None and self.share is None:
+                advice = "with five replicas add --share 1/5, with one --share 1"
+                warn(f"--shadow: each replica asks {shadow}, as the ledger divides only money: {advice}", "note")
             shadow = replace(shadow, queries=shadow.queries * share)
+        share = share if self.ledger is None else 1.0  # replicas of one ledger share the whole money
         return replace(settings, ledger=self.ledger, share=share, replica=replica, shadow=shadow)
 
 

@@ -118,7 +118,7 @@ class Endpoint:
                 options[name] = {**base, **overrides[name]}
         signal_options = self.signal.options if self.signal is not None else {}
         needed = {name: self.options[name] for name in signal_options if name in self.options}
-        top = max(needed.get("top_logprobs", 0), overrides.get("top_logprobs", 0))
+        top = max(chosen.get("top_logprobs") or 0 for chosen in (needed, overrides))
         return {**options, **needed, **({"top_logprobs": top} if top else {})}
 
     def _permitted(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -324,6 +324,9 @@ def checked_options(options: dict[str, Any]) -> dict[str, Any]:
     if fixed:
         advice = "name a model by models=, and give messages to ask()"
         raise ValueError(f"options: {' and '.join(fixed)} cannot be set for every question: {advice}")
+    top = options.get("top_logprobs")
+    if top is not None and (isinstance(top, bool) or not isinstance(top, int)):
+        raise ValueError(f"options: top_logprobs must be a whole number, not {describe_type(top)}")
     if options.get("stream"):
         raise ValueError("options: an answer is judged as a whole: stream cannot be used")
     return options

@@ -74,6 +74,13 @@ def test_an_invalid_question_is_refused(messages, query, says):
         batch([(1, "?"), (query, messages)])
 
 
+def test_a_number_of_likely_tokens_may_be_none_but_no_text():
+    result, server = ask(script(small=good("A", SURE)), asking={"options": {"top_logprobs": None}})
+    assert (result.text, server.requests[0]["top_logprobs"]) == ("A", 20)
+    with pytest.raises(ValueError, match="top_logprobs must be a whole number, not a text"):
+        ask(script(small=good("A", SURE)), asking={"options": {"top_logprobs": "5"}})
+
+
 def batch(questions):
     """(the results, the requests) of many questions."""
 

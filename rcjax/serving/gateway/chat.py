@@ -311,7 +311,7 @@ class RequestHandler:
         options = deployment.policy.models[-1], deployment.policy.rungs[0].models[-1]
         billing = deployment.cascade.billing
         billing.catch_up()
-        with billing.reserve_option(options, estimate_cost, self.context.client.name) as model:
+        with billing.reserve_candidate(options, estimate_cost, self.context.client.name) as model:
             yield model
 
     async def _send_piece(self, piece: Piece) -> None:

@@ -121,7 +121,7 @@ def _is_allowed_host(host: str, allowed: frozenset[str]) -> bool:
     [True, True, True, False, False]
     """
     match = re.fullmatch(r"\[([^]]*)\](?::\d*)?|([^:]*):\d+", host)
-    name = (match[1] or match[2] if match else host).casefold()
+    name = (host if match is None else match[match.lastindex or 0]).casefold()
     return name in allowed or is_local(name)
 
 
