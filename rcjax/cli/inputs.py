@@ -25,7 +25,7 @@ from rcjax._base.figures import choose_unit, format_number
 from rcjax._base.files import is_stream
 from rcjax.cli.console import warn
 from rcjax.policy.counted import recorded_reference, recorded_scores
-from rcjax.policy.ladder import PERIODS, Ladder, Period, Queries, load_policy, policy_from_json
+from rcjax.policy.ladder import DAYS_PER_PERIOD, Ladder, Period, Queries, load_policy, policy_from_json
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import SecondsLimit, recorded_tuning
 
@@ -72,13 +72,13 @@ def money(text: str) -> float:
 def budget(text: str) -> float | Period:
     """Parse money per query, as `money` does, or money for a period of the calendar: `500/month`."""
     amount, _, unit = map(str.strip, text.lower().partition("/"))
-    return Period(positive(amount), unit) if unit in PERIODS else money(text)
+    return Period(positive(amount), unit) if unit in DAYS_PER_PERIOD else money(text)
 
 
 def queries(text: str) -> Queries:
     """Parse a number of queries in a period: `200000/month`."""
     amount, _, unit = map(str.strip, text.lower().partition("/"))
-    if unit not in PERIODS:
+    if unit not in DAYS_PER_PERIOD:
         raise typer.BadParameter(f"{text!r}: give queries and a period, such as 200000/month, or /week or /day")
     return Queries(positive(amount), unit)
 
@@ -375,7 +375,7 @@ def at_traffic_of(path: Path, policy: AbstractPolicy) -> tuple[AbstractPolicy, l
 
     if not isinstance(policy, Ladder) or policy.period is None or policy.budget is None:
         return policy, []
-    money, days = policy.period.money, PERIODS[policy.period.every]
+    money, days = policy.period.money, DAYS_PER_PERIOD[policy.period.every]
     counted = queries_per_day(path)
     per_day, origin = counted or money / policy.budget / days, "of this log" if counted else "that it was tuned for"
     budget = money / days / per_day

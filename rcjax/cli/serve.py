@@ -248,11 +248,11 @@ class LimitOptions:
             timeout=self.timeout,
             retries=self.retries,
             concurrency=self.concurrency,
-            body_bytes=self.max_body,
-            held_bytes=self.max_in_flight,
-            drain_seconds=self.drain,
-            tokens=self.max_tokens,
-            fields=frozenset(self.allow_field or ()),
+            max_body=self.max_body,
+            max_in_flight=self.max_in_flight,
+            drain=self.drain,
+            max_tokens=self.max_tokens,
+            allow_field=frozenset(self.allow_field or ()),
         )
 
 

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from rcjax._base.codec import number, object_in
 from rcjax._base.figures import choose_unit, count, percent
 from rcjax._base.files import LineFile, StandardOutput
-from rcjax.policy.ladder import PERIODS, figure_at
+from rcjax.policy.ladder import DAYS_PER_PERIOD, figure_at
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN
 
@@ -337,14 +337,14 @@ class ShadowRate:
             queries = float(amount)
         except ValueError:
             queries = math.nan
-        if every.strip() not in PERIODS or not 0 < queries < math.inf:
+        if every.strip() not in DAYS_PER_PERIOD or not 0 < queries < math.inf:
             raise ValueError(f"{text!r}: give a share such as 5%, or queries and a period, such as 200/week")
         return cls(queries, every.strip())
 
     @property
     def per_second(self) -> float:
         """Shadow queries per second of one worker."""
-        return self.queries / (PERIODS[self.every] * _DAY * self.workers)
+        return self.queries / (DAYS_PER_PERIOD[self.every] * _DAY * self.workers)
 
     def __str__(self) -> str:
         return f"{self.queries:g} queries a {self.every}"

@@ -1,7 +1,7 @@
 """Running a cascade: ask model after model, at OpenAI-compatible endpoints, until the policy keeps an answer.
 
     cascade = Cascade(load_policy("policy.json"), AsyncOpenAI(), signal=signals.Choice(), log=CallLog("calls.jsonl"))
-    result = await cascade.ask("Which planet is largest? A Mars, B Jupiter. Reply with the letter.", query="q1")
+    result = await cascade.ask("Which planet is largest? A Mars, B Jupiter. Reply with the letter.", query_id="q1")
 
 Needs `pip install 'rcjax[run]'`; neither JAX nor numpy is imported.
 """
@@ -96,11 +96,11 @@ class Result:
         return visible(f"query {self.query.id}: {summary}: {listed}") if failed else ""
 
 
-def check_query(query: Any, messages: Any) -> None:
+def check_query(query_id: Any, messages: Any) -> None:
     """Refuse an invalid id or invalid messages with a TypeError."""
-    is_id = isinstance(query, Integral | NoneType) or (isinstance(query, str) and query.strip())
-    if isinstance(query, bool) or not is_id:
-        raise TypeError(f"query must be a whole number, or a text that is not empty, not {describe_type(query)}")
+    is_id = isinstance(query_id, Integral | NoneType) or (isinstance(query_id, str) and query_id.strip())
+    if isinstance(query_id, bool) or not is_id:
+        raise TypeError(f"query_id must be a whole number, or a text that is not empty, not {describe_type(query_id)}")
     is_list = isinstance(messages, Sequence) and messages and all(isinstance(message, Mapping) for message in messages)
     if not isinstance(messages, str) and not is_list:
         wanted = "messages must be a text, or a list of messages as the API has them, with one at least"
@@ -221,7 +221,7 @@ class Cascade:
     async def ask(
         self,
         messages: Messages,
-        query: int | str | None = None,
+        query_id: int | str | None = None,
         *,
         options: Mapping[str, Any] | None = None,
         deadline: float | None = None,
@@ -233,7 +233,7 @@ class Cascade:
 
         Args:
             messages: the messages as in the API, or the user's text.
-            query: the query's id, for the log and the draws; random by default.
+            query_id: the query's id, for the log and the draws; random by default.
             options: options of this query's requests; they override the cascade's options, but not the signal's.
             deadline: seconds for the whole query. Each model but the last gets at most half of the time left; when no
                 time is left, the surest answer so far counts.
@@ -245,13 +245,13 @@ class Cascade:
 
         Raises CascadeError if no model answers; TypeError or ValueError for invalid arguments.
         """
-        check_query(query, messages)
+        check_query(query_id, messages)
         for argument, value in {"segment": segment, "client": client}.items():
             require_instance(value, (str, NoneType), argument)
         checked = {} if options is None else checked_options(dict(options))
         if deadline is not None and not number(deadline, "deadline", 0.0, math.inf):
             raise ValueError("deadline must be above 0 seconds")
-        full = replace(self._make_query(messages, query, checked), segment=segment, client=client)
+        full = replace(self._make_query(messages, query_id, checked), segment=segment, client=client)
         end = None if deadline is None else time.monotonic() + deadline
         result, shadow_calls = await self._answer(full, end, deliver)
         if shadow_calls is not None:
@@ -273,17 +273,17 @@ class Cascade:
         """
         slots = asyncio.Semaphore(self._concurrency)
 
-        async def answer(query: int | str, messages: Messages) -> Result:
+        async def answer(query_id: int | str, messages: Messages) -> Result:
             async with slots:
-                result, shadow_calls = await self._answer(self._make_query(messages, query))
+                result, shadow_calls = await self._answer(self._make_query(messages, query_id))
                 if shadow_calls is not None:
                     await self._ask_others(shadow_calls)
                 return result
 
         listed = list(questions)
-        for query, messages in listed:
-            check_query(query, messages)
-        return await asyncio.gather(*(answer(query, messages) for query, messages in listed))
+        for query_id, messages in listed:
+            check_query(query_id, messages)
+        return await asyncio.gather(*(answer(query_id, messages) for query_id, messages in listed))
 
     def estimate_cost(self, query: Query) -> float:
         """Estimate the money that an answer may cost, on the upper of the two rungs around the policy's position."""
@@ -371,19 +371,19 @@ class Cascade:
         return math.fsum(self._caller.estimate_cost(query, model) for model in models)
 
     def _make_query(
-        self, messages: Messages, query: int | str | None, options: Mapping[str, Any] = MappingProxyType({})
+        self, messages: Messages, query_id: int | str | None, options: Mapping[str, Any] = MappingProxyType({})
     ) -> Query:
-        name = uuid.uuid4().hex if query is None else str(query)
+        name = uuid.uuid4().hex if query_id is None else str(query_id)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         share = self.shadow_share.count_and_share(time.time()) if self.shadow else 0.0
         is_shadow_query = share > 0 and draw_lot("shadow", self._lot(name, conversation)) < share
         form = request_form_of(conversation, options)
         return Query(name, conversation, options, is_shadow_query=is_shadow_query, request_form=form)
 
-    def _lot(self, query: str, messages: Sequence[Any]) -> str:
+    def _lot(self, query_id: str, messages: Sequence[Any]) -> str:
         """Return the key for a query's draws: its id and a hash of its messages, as a client may repeat an id."""
         digest = hashlib.sha256(json.dumps(messages, default=str).encode()).hexdigest()
-        return f"{'' if self._salt is None else self._salt + ':'}{query}:{digest}"
+        return f"{'' if self._salt is None else self._salt + ':'}{query_id}:{digest}"
 
     def _reserve_others(self, reserved: Sequence[str], query: Query) -> AbstractContextManager[bool]:
         """Put aside the money for the models that may be added; yield whether it is covered.

@@ -474,7 +474,7 @@ def require_runnable(checks: Iterable[ReplyCheck]) -> None:
     """Refuse a check that cannot be run with a ValueError that names the check and the remedy."""
     for check in dict.fromkeys(checks):
         if check.kind == "command":
-            program = shlex.split(check.rest)[0]
+            program = shlex.split(check.argument)[0]
             if shutil.which(program) is None:
                 problem = f"{check.name}: there is no program {program} that can be run: looked for in {os.getcwd()}"
                 raise ValueError(f"{problem} and where the system looks; quote a path with spaces")
@@ -563,7 +563,7 @@ class ReplyChecks:
             self._pools[check.name] = CheckPool(check.name)
         call = partial(self._pools[check.name].call, seconds=self.seconds)
         if check.kind == "regex":
-            reply = await call(search_pattern, check.rest, document["answer"], ())
+            reply = await call(search_pattern, check.argument, document["answer"], ())
         else:
             reply = await call(run_check, _as_json([document]))
         if "failed" in reply:
@@ -571,7 +571,7 @@ class ReplyChecks:
         return reply["value"]
 
     async def _run_command(self, check: ReplyCheck, document: Mapping[str, Any]) -> Any:
-        output, status = await run_command(shlex.split(check.rest), _as_json(document).encode(), self.seconds)
+        output, status = await run_command(shlex.split(check.argument), _as_json(document).encode(), self.seconds)
         if status < 0:
             raise BrokeDownError(status)
         if status:

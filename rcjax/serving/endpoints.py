@@ -26,7 +26,7 @@ from rcjax.serving.usage import TOKEN_LIMITS, CallUsage, Pace, is_text, reply_sa
 
 
 @dataclass(frozen=True, slots=True)
-class AsInLog:
+class LoggedForm:
     """Normalises answers in the way in which the answers of a log are compared."""
 
     compare: AnswerForm
@@ -34,7 +34,7 @@ class AsInLog:
     def __call__(self, text: str) -> str:
         """Return the normalised answer; "" for an empty one.
 
-        >>> AsInLog("choice")("The answer is B."), AsInLog("text")(" 1,000 ")
+        >>> LoggedForm("choice")("The answer is B."), LoggedForm("text")(" 1,000 ")
         ('b', '1000')
         """
         return comparable(text, self.compare) or ""
@@ -44,7 +44,7 @@ class AsInLog:
         return self(text) if self.compare == "choice" else text
 
 
-def votes_apart(record: Mapping[str, Any]) -> Votes | None:
+def separate_votes(record: Mapping[str, Any]) -> Votes | None:
     """Return the signal of votes whose answers are requested one by one; None if the record has another signal.
 
     Returns None also if the votes compare keys of answers, which only the user's own function makes.
@@ -52,13 +52,13 @@ def votes_apart(record: Mapping[str, Any]) -> Votes | None:
     Args:
         record: the policy's record of the model's signal and options.
 
-    >>> votes_apart({"signal": "votes", "samples": 3, "apart": True, "compare": "choice"})
-    Votes(samples=3, temperature=None, normalise=AsInLog(compare='choice'), apart=True)
+    >>> separate_votes({"signal": "votes", "samples": 3, "apart": True, "compare": "choice"})
+    Votes(samples=3, temperature=None, normalise=LoggedForm(compare='choice'), separate=True)
     """
     compare = record.get("compare")
     if record.get("signal") != "votes" or compare not in ANSWER_FORMS or compare == "key":
         return None
-    return Votes(int(record.get("samples", 1)), record.get("temperature"), AsInLog(compare), apart=True)
+    return Votes(int(record.get("samples", 1)), record.get("temperature"), LoggedForm(compare), separate=True)
 
 
 _RESERVED = ("model", "messages")  # fields that rcjax sets in every request
@@ -260,7 +260,7 @@ def make_endpoints(policy: AbstractPolicy, models: Sequence[str], defaults: Requ
             checked_options(options | ({} if settings is None else dict(settings.options))),
             known if settings is None or settings.price is None else settings.price.completed(known),
             policy.cost.get(model),
-            signal.samples if getattr(signal, "apart", False) else 1,
+            signal.samples if getattr(signal, "separate", False) else 1,
             frozenset() if settings is None else settings.fixed,
         )
     unpriced = [model for model, endpoint in endpoints.items() if endpoint.price is None and endpoint.mean_cost is None]
@@ -277,7 +277,7 @@ def _signals(
     signals = {}
     for model in models:
         record = records.get(model, {})
-        candidates = votes_apart(record), given.get(model), signal_from_record(record)
+        candidates = separate_votes(record), given.get(model), signal_from_record(record)
         signals[model] = next((signal for signal in candidates if signal is not None), None)
     unknown = [model for model, one in signals.items() if one is None]
     names = [str(records.get(model, {}).get("signal")) for model in unknown]

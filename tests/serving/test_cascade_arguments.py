@@ -62,9 +62,9 @@ def test_a_policy_without_prices_in_its_provenance_needs_none():
     [
         (b"What?", "q", "messages must be a text, or a list of messages .*, not a bytes"),
         ([None], "q", "messages must be a text, or a list"),
-        ("What?", 1.5, "query must be .*, not a float"),
-        ("What?", True, "query must be .*, not a bool"),
-        ("What?", " ", "query must be a whole number, or a text that is not empty"),
+        ("What?", 1.5, "query_id must be .*, not a float"),
+        ("What?", True, "query_id must be .*, not a bool"),
+        ("What?", " ", "query_id must be a whole number, or a text that is not empty"),
     ],
 )
 def test_an_invalid_question_is_refused(messages, query, says):

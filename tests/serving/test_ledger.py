@@ -25,7 +25,7 @@ from rcjax.serving import ledger as module
 from rcjax.serving.billing import Billing
 from rcjax.serving.failures import ApiError
 from rcjax.serving.gateway.clients import Client, ClientLimits
-from rcjax.serving.ledger import Ledger, place_of
+from rcjax.serving.ledger import Ledger, address_of
 
 pytestmark = in_a_store
 MONEY = LADDER.period.money
@@ -270,7 +270,7 @@ def test_a_client_with_money_is_refused_until_the_ledger_has_answered(shared, le
         limits.reserve(client, lambda: 0.1),
     ):
         pass
-    assert (refused.value.status, refused.value.reason, refused.value.wait) == (503, "ledger_unavailable", 1.0)
+    assert (refused.value.status, refused.value.reason, refused.value.retry_after) == (503, "ledger_unavailable", 1.0)
     with limits.reserve(replace(client, money=None), lambda: 0.1):
         pass
     one = ledgers(shared.url)
@@ -284,7 +284,7 @@ def test_the_spending_of_a_client_or_policy_that_is_new_while_the_ledger_is_away
     with store() as mortal:
         one = ledgers(mortal.url)
         limits = ClientLimits(one)
-        limits.watch([known])
+        limits.track([known])
         assert one.sync()
     with pytest.warns(UserWarning, match="does not answer"):
         assert not one.sync()
@@ -327,7 +327,7 @@ def test_requests_do_not_wait_for_a_store_that_hangs(ledgers, name):
 
 
 def test_messages_show_addresses_without_passwords(capfd):
-    assert place_of("rediss://name:secret@host:1/2") == "rediss://host:1/2"
+    assert address_of("rediss://name:secret@host:1/2") == "rediss://host:1/2"
     for wrong in ("http://host", "redis://", "host:6379", "redis://host:x", "redis://:se cret@[1"):
         with pytest.raises(ValueError, match=r"^the ledger's address is none: give redis://host:6379") as problem:
             Ledger(wrong)

@@ -117,7 +117,7 @@ def test_tokens_are_those_of_the_text():
         for told in (False, True) if "�" not in "".join(tokens) and "<0x" not in "".join(tokens) else (False,):
             reply = reply_of(text, *(token(one, -0.5, told=told) for one in tokens))
             read = None if reply.tokens is None else [one.text for one in reply.tokens]
-            if read != wanted or (wanted is None) != (reply.without_tokens is not None):
+            if read != wanted or (wanted is None) != (reply.tokens_problem is not None):
                 got[text, *tokens] = read
     assert got == {}
 

@@ -44,7 +44,7 @@ class Reply:
     """The text of each sample."""
     tokens: tuple[Token, ...] | None = None
     """Tokens of the first sample, if the endpoint gives them."""
-    without_tokens: str | None = None
+    tokens_problem: str | None = None
     """Reason why the tokens of the endpoint cannot be used, such as hidden reasoning."""
     finish_reason: str | None = None
     """Finish reason of the first sample, as the endpoint gives it."""

@@ -236,8 +236,8 @@ class Signal(Protocol):
 
 def _tokens_of(reply: Reply | None) -> tuple[Token, ...] | None:
     """Return the tokens of a reply. Raises SignalError for tokens that cannot be used."""
-    if reply is not None and reply.without_tokens is not None:
-        raise SignalError(reply.without_tokens)
+    if reply is not None and reply.tokens_problem is not None:
+        raise SignalError(reply.tokens_problem)
     return None if reply is None else reply.tokens
 
 
@@ -313,18 +313,18 @@ class Votes(OneReply):
         samples: number of samples.
         temperature: temperature of the samples; None leaves it to the options of the request.
         normalise: function to the form in which answers are compared; it may extract the number from a text.
-        apart: whether a cascade sends a separate request for each sample, which works at any endpoint.
+        separate: whether a cascade sends a separate request for each sample, which works at any endpoint.
     """
 
     samples: int = 5
     temperature: float | None = 0.7
     normalise: Callable[[str], str] = normalise_answer
-    apart: bool = False
+    separate: bool = False
 
     @property
     def options(self) -> Mapping[str, Any]:
         """Number of samples, unless each has its own request, and the temperature."""
-        number = {} if self.apart else {"n": self.samples}
+        number = {} if self.separate else {"n": self.samples}
         return number if self.temperature is None else {**number, "temperature": self.temperature}
 
     def read(self, reply: Reply, second: Reply | None = None) -> Reading:
@@ -333,7 +333,7 @@ class Votes(OneReply):
         The answer is in the form of `normalise`, or of `normalise.answer` if `normalise` is an object with that method.
         """
         if len(reply.texts) < self.samples:
-            reason = "the others failed" if self.apart else "the endpoint ignores n; use rcjax.policy.signals.Stated"
+            reason = "the others failed" if self.separate else "the endpoint ignores n; use rcjax.policy.signals.Stated"
             raise SignalError(f"the reply has {len(reply.texts)} of {self.samples} samples: {reason}")
         answer, share = vote_share(reply.texts, self.normalise)
         normalise = getattr(self.normalise, "answer", self.normalise)
@@ -450,7 +450,7 @@ def record_signal(signal: Any) -> dict[str, Any]:
         return {"signal": type(signal).__name__}
     values = {field: getattr(signal, field) for field in getattr(type(signal), "__dataclass_fields__", {})}
     if name == "votes":
-        values |= _record_comparison(values.pop("normalise"))
+        values |= {"apart": values.pop("separate")} | _record_comparison(values.pop("normalise"))
         values = {field: value for field, value in values.items() if value not in (None, False)}
     return {"signal": name} | {field: list(v) if isinstance(v, tuple) else v for field, v in values.items()}
 
@@ -495,6 +495,8 @@ def signal_from_record(record: Mapping[str, Any]) -> Signal | None:
         return None if check.runs_code else check
     if name not in SIGNAL_NAMES or "normalise" in values or (name == "choice" and "choices" not in values):
         return None
+    if name == "votes":
+        values["separate"] = values.pop("apart", False)
     if name == "votes" and "choices" in values:
         values["normalise"] = PickedChoice(values.pop("choices"))
     try:

@@ -188,14 +188,14 @@ class Deployment:
     cascade: Cascade
     is_untuned: bool = False
     """Whether there is no policy yet, and one model answers everything."""
-    checkable_fields: frozenset[str] = frozenset()
+    judged_fields: frozenset[str] = frozenset()
     """Fields of requests, such as tools, for which the checks of all models can judge the answer."""
     request_forms: frozenset[str] | None = None
     """Digests of the forms of requests in the policy's log; None if the log has none: then every form is judged."""
 
     def why_not_judged(self, request: ChatRequest) -> tuple[str, ...]:
         """Return the reasons, in words, why the policy does not judge the answer to a request; empty if it does."""
-        unseen = tuple(part for part in request.parts_not_judged if part not in self.checkable_fields)
+        unseen = tuple(part for part in request.parts_not_judged if part not in self.judged_fields)
         if unseen:
             return unseen
         if self.request_forms is None or request.request_form in self.request_forms:
@@ -385,7 +385,7 @@ class CatalogMaker:
         if self.observe_shadow is not None:
             cascade.observe_shadow = partial(self.observe_shadow, name)
         signals = [cascade.signal_of(model) for model in policy.models]
-        judged = [signal.judges if isinstance(signal, ReplyCheck) else frozenset() for signal in signals]
+        judged = [signal.judged_fields if isinstance(signal, ReplyCheck) else frozenset() for signal in signals]
         forms = [records[model]["requests"] for model in policy.models if "requests" in records.get(model, {})]
         request_forms = frozenset.intersection(*map(frozenset, forms)) if forms else None
         return Deployment(name, policy, digest, cascade, tuned is None, frozenset.intersection(*judged), request_forms)
@@ -429,7 +429,7 @@ class CatalogMaker:
 
     def _with_token_limit(self, model: ModelSettings, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options with the service's limit on tokens, if they have none of their own."""
-        limit = self.settings.limits.tokens
+        limit = self.settings.limits.max_tokens
         if limit is None or token_limit(options) is not None:
             return {**options}
         return {**options, "max_completion_tokens" if model.base_url is None else "max_tokens": limit}

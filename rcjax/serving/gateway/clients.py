@@ -33,7 +33,7 @@ from starlette.datastructures import Headers
 
 from rcjax._base.codec import Between, Reads, Record, read_table, read_value
 from rcjax._base.files import lock_folder_of, write_atomically
-from rcjax.policy.ladder import PERIODS, Period
+from rcjax.policy.ladder import DAYS_PER_PERIOD, Period
 from rcjax.serving.billing import covers, reserving
 from rcjax.serving.failures import ApiError
 from rcjax.serving.totals import Total, Totals
@@ -59,7 +59,7 @@ def _read_period(text: Any, where: str) -> Period:
         return text
     amount, _, every = text.strip().removeprefix("$").partition("/") if isinstance(text, str) else ("", "", "")
     try:
-        if every.strip() not in PERIODS:
+        if every.strip() not in DAYS_PER_PERIOD:
             raise ValueError
         return Period(float(amount), every.strip())
     except ValueError:
@@ -265,7 +265,7 @@ class ClientLimits:
         state = self._by_client.setdefault(client.name, _ClientState())
         if client.max_concurrent is not None and state.admitted >= client.max_concurrent:
             problem = f"{client.name} may have {client.max_concurrent} requests at once: try again"
-            raise ApiError(429, problem, "too_many_requests", wait=1.0, counted_as="client_limit")
+            raise ApiError(429, problem, "too_many_requests", retry_after=1.0, counted_as="client_limit")
         if client.requests is not None:
             self._count_request(client.name, client.requests, state, now)
         state.admitted += 1
@@ -287,7 +287,7 @@ class ClientLimits:
         total = self._total(client, now)
         if total.is_unknown:
             problem = f"the spending of {client.name} is not known yet, because the ledger does not answer: try again"
-            raise ApiError(503, problem, "ledger_unavailable", wait=1.0)
+            raise ApiError(503, problem, "ledger_unavailable", retry_after=1.0)
         cost = estimate_cost()
         state = self._by_client.setdefault(client.name, _ClientState())
         every, bounds = self._period(client, now)
@@ -295,11 +295,11 @@ class ClientLimits:
         if not covers(left, cost):
             problem = f"the money left to {client.name} of {client.money} does not cover this request"
             message = f"{problem}: the next {every} begins {_format_utc(bounds[1])}"
-            raise ApiError(429, message, "client_limit", wait=bounds[1] - now, lasting=True)
+            raise ApiError(429, message, "client_limit", retry_after=bounds[1] - now, no_retry=True)
         if not covers(left - math.fsum(state.reserved.values()), cost):
             problem = f"the money left to {client.name} of {client.money}, beside its running requests,"
             message = f"{problem} does not cover this request: try again"
-            raise ApiError(429, message, "too_many_requests", wait=1.0, counted_as="client_limit")
+            raise ApiError(429, message, "too_many_requests", retry_after=1.0, counted_as="client_limit")
         with reserving(state.reserved, cost) as key:
             token = _RESERVATION.set(key)
             try:
@@ -315,7 +315,7 @@ class ClientLimits:
             if key in reserved:
                 reserved[key] = max(0.0, reserved[key] - cost)
 
-    def watch(self, clients: Iterable[Client]) -> None:
+    def track(self, clients: Iterable[Client]) -> None:
         """Begin to read the totals of clients that may not have called yet."""
         now = time.time()
         for client in clients:
@@ -338,7 +338,7 @@ class ClientLimits:
         total = self._totals.total(_total_key(name), "minute", (start, end))
         if state.requests + int(total.last_read().queries_of_others) >= limit:
             problem = f"{name} may send {limit:,} requests a minute: the next one begins {_format_utc(end)}"
-            raise ApiError(429, problem, "client_limit", wait=end - now)
+            raise ApiError(429, problem, "client_limit", retry_after=end - now)
         total.add(0.0, 1)
         state.requests += 1
 

@@ -181,7 +181,7 @@ def serve(settings: Settings, host: str, port: int, workers: int, announce: Call
             proxy_headers=False,
             backlog=_BACKLOG,
             timeout_keep_alive=75,
-            timeout_graceful_shutdown=int(settings.limits.drain_seconds) + 2,
+            timeout_graceful_shutdown=int(settings.limits.drain) + 2,
             timeout_worker_healthcheck=_WORKER_SECONDS,
             http=Connection,
             log_config=_LOG_CONFIG,

@@ -162,7 +162,7 @@ class Gateway:
         self._update_bills()
         self._failing: set[str] = set()  # steps of the watch whose last run failed
         self._sync_failed = False
-        self.client_limits.watch(self.catalog.key_ring.named)
+        self.client_limits.track(self.catalog.key_ring.named)
         self._totals.sync()
 
     def _count_call(self, call: Call, policy: str | None = None) -> None:
@@ -187,7 +187,7 @@ class Gateway:
 
     async def _share_totals(self) -> None:
         """Synchronise the clients' totals with other workers."""
-        self.client_limits.watch(self.catalog.key_ring.named)
+        self.client_limits.track(self.catalog.key_ring.named)
         try:
             await asyncio.to_thread(self._totals.sync)
         except OSError as problem:
@@ -267,10 +267,10 @@ class Gateway:
             client = self.catalog.key_ring.client_of(headers)
             query = read_query_id(headers, client.name)
             ids = id_headers(query)
-            self._require_place()
+            self._require_slot()
             start = time.perf_counter()
-            with self.client_limits.admitted(client), self.intake.count_bytes() as held:
-                body = await self.intake.read(receive, headers, held, client.name)
+            with self.client_limits.admitted(client), self.intake.count_bytes() as request_bytes:
+                body = await self.intake.read(receive, headers, request_bytes, client.name)
                 await fair_queue("requests").wait_turn()
                 with self._answering():
                     request = responder.read(body)
@@ -294,15 +294,15 @@ class Gateway:
             self.count_refusal(fault, client)
             await responder.send_error(fault, ids)
 
-    def _require_place(self) -> None:
+    def _require_slot(self) -> None:
         """Refuse a request with ApiError 429 while the limit's number of requests is being answered."""
         if self.answering >= self.settings.limits.concurrency:
-            raise ApiError(429, "too many requests at once: try again", "too_many_requests", wait=1.0)
+            raise ApiError(429, "too many requests at once: try again", "too_many_requests", retry_after=1.0)
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
         """Count a request among those being answered until its answer has been sent."""
-        self._require_place()
+        self._require_slot()
         self.answering += 1
         try:
             yield
@@ -316,7 +316,7 @@ class Gateway:
 
     def _require_permitted(self, request: ChatRequest, client: Client) -> None:
         """Refuse a request with ApiError if the service's limits or the client's permissions exclude it."""
-        require_permitted(request, self.settings.limits.fields, self.settings.limits.tokens)
+        require_permitted(request, self.settings.limits.allow_field, self.settings.limits.max_tokens)
         catalog, name = self.catalog, request.model
         if (name in catalog.policies or name in catalog.models) and not client.may_call(name, catalog.policies):
             problem = "this key may not use this model: GET /v1/models lists the models of this key"
@@ -335,7 +335,7 @@ class Gateway:
     async def _drain(self) -> None:
         """Close each cascade within the time limit, and raise the first error at the end."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(self.settings.limits.drain_seconds):
+            async with asyncio.timeout(self.settings.limits.drain):
                 await gather_all(cascade.close() for cascade in [*self.cascades])
 
 

@@ -177,7 +177,7 @@ def test_shadow_calls_that_the_end_of_a_service_cuts_off_are_paid_for(tmp_path):
         return Response(sure("B", SURE), delay=0.0 if request["model"] == "org/small" else 20.0)
 
     log = tmp_path / "calls.jsonl"
-    with gateway(month(1.0), slow, shadow=1.0, log=log, limits={"drain_seconds": 0.2}) as service:
+    with gateway(month(1.0), slow, shadow=1.0, log=log, limits={"drain": 0.2}) as service:
         spend_most(service)
         assert service.ask().json["model"] == "small"
         service.server.wait_for(3)
