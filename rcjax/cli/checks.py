@@ -291,8 +291,8 @@ def diagnose(
     """Test whether the promises of a tuning hold on held-out queries, and advise what to do if not.
 
     Tunes on LOG, and compares the promised error and cost, and the calibration of each model, with held-out queries.
-    Each finding is fine, doubtful or bad. With `--test`, it also gives the decision of `rcjax check` on the policy for your target; the default target
-    is the least money for at most a point more error than today's.
+    Each finding is fine, doubtful or bad. With `--test`, it also gives the decision of `rcjax check` on the policy for
+    your target; the default target is the least money for at most a point more error than today's.
 
     Example: `rcjax diagnose log.csv --test fresh_log.csv --budget 150/M`
 

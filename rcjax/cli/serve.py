@@ -84,7 +84,7 @@ class ServedOptions:
         for name in files:
             if not re.fullmatch(r"[\w.:/@+-]+", name):
                 advice = "give one of letters, digits and . _ - : / @ +"
-                raise typer.BadParameter(f"{name!r} is no name for a policy: {advice}", param_hint="--policy")
+                raise typer.BadParameter(f"{name!r} is not a name for a policy: {advice}", param_hint="--policy")
         if not files and self.pass_ is None:
             advice = "give the file of a policy, --policy name=file, or --pass with today's model until there is one"
             raise typer.BadParameter(f"is missing: {advice}", param_hint="POLICY")
@@ -177,12 +177,16 @@ class AccessOptions:
         if self.key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.key_env):
             # It may be the key itself: the message does not repeat it.
             advice = "give the name of the variable that holds the key, never the key itself"
-            raise typer.BadParameter(f"is no name of an environment variable: {advice}", param_hint="--key-env")
+            raise typer.BadParameter(f"is not a name of an environment variable: {advice}", param_hint="--key-env")
         if self.key_env is not None and self.keys is not None:
-            raise typer.BadParameter("goes without --key-env: its clients have keys of their own", param_hint="--keys")
+            raise typer.BadParameter(
+                "cannot be combined with --key-env: its clients have keys of their own", param_hint="--keys"
+            )
         if self.has_key() and self.open_:
             option = "--keys" if self.keys is not None else "--key-env"
-            raise typer.BadParameter(f"goes without {option}: it is for calls without a key", param_hint="--open")
+            raise typer.BadParameter(
+                f"cannot be combined with {option}: it is for calls without a key", param_hint="--open"
+            )
         if not is_local(host) and not self.has_key() and not self.open_:
             advice = "give --keys with clients, --key-env with the name of the variable that holds a key, or --open"
             raise typer.BadParameter(f"others can reach {host}: {advice}", param_hint="--host")
@@ -193,7 +197,7 @@ class AccessOptions:
         for name in names:
             if not re.fullmatch(r"[A-Za-z0-9.:_-]+", name) or re.fullmatch(r"[^:]*:\d+", name):
                 advice = "give a name without a scheme and a port, such as box.local"
-                raise typer.BadParameter(f"{name!r} is no name of a host: {advice}", param_hint="--allow-host")
+                raise typer.BadParameter(f"{name!r} is not a name of a host: {advice}", param_hint="--allow-host")
         return names if names or is_private else None
 
     def add_to(self, settings: Settings, host: str) -> Settings:
@@ -277,7 +281,7 @@ class ReplicaOptions:
         if self.ledger is not None:
             require_libraries("--ledger", "ledger", "redis")
         if self.replica is not None and not re.fullmatch(r"[\w.:-]{1,64}", self.replica):
-            problem = f"{self.replica!r} is no name for a replica: give at most 64 letters, digits and . _ - :"
+            problem = f"{self.replica!r} is not a name for a replica: give at most 64 letters, digits and . _ - :"
             raise typer.BadParameter(problem, param_hint="--replica")
         replica = self.replica or socket.gethostname()
         share, shadow = 1.0 if self.share is None else self.share, settings.shadow
@@ -325,7 +329,7 @@ def serve(
     access.require_key(host)
     calls.require_partners()
     if stop_at_budget and no_follow:
-        problem = "goes without --no-follow: a service that does not follow its bill never stops"
+        problem = "cannot be combined with --no-follow: a service that does not follow its bill never stops"
         raise typer.BadParameter(problem, param_hint="--stop-at-budget")
     from rcjax.serving.gateway.catalog import Settings
     from rcjax.serving.gateway.processes import serve as run
@@ -341,7 +345,7 @@ def serve(
     )
     settings = replicas.add_to(access.add_to(calls.add_to(settings, workers), host))
     if json_ and settings.log is not None and settings.log_file is None:
-        raise typer.BadParameter("goes without --log -: both write to standard output", param_hint="--json")
+        raise typer.BadParameter("cannot be combined with --log -: both write to standard output", param_hint="--json")
     require_outputs({"--log": settings.log_file}, served.inputs() | {"--keys": access.keys})
     require_plausible_models(models, really)
     run(settings, host, port, workers, partial(announce, settings, json_, workers))

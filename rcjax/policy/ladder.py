@@ -55,6 +55,16 @@ _POSITION_FIELDS = ("position", "budget", "follows", "period")
 _COMMON_FIELDS, _RUNG_FIELDS = (*SHARED_FIELDS, "provenance"), ("models", "rules", "expected", "agreements")
 
 
+def split_per_period(text: str) -> tuple[str, str] | None:
+    """Split an amount for a period of the calendar, such as 500/month; None for any other text.
+
+    >>> split_per_period("$500 / Month"), split_per_period("500/year")
+    (('500', 'month'), None)
+    """
+    amount, _, every = map(str.strip, text.lower().partition("/"))
+    return (amount.removeprefix("$"), every) if every in DAYS_PER_PERIOD else None
+
+
 @dataclass(frozen=True, slots=True)
 class Period(Record):
     """A budget for each day, week (from Monday on) or month of the calendar, in UTC.

@@ -45,10 +45,14 @@ class BudgetSpentError(RuntimeError):
             problem = f"what is left of {period} beside running requests does not cover this one"
             super().__init__(f"{problem}: try again")
         else:
-            until = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%d %H:%M UTC")
             problem = f"what is left of {period} does not cover this request"
-            super().__init__(f"{problem}: the next {period.every} begins {until}")
+            super().__init__(f"{problem}: the next {period.every} begins {format_minute(end)}")
         self.end = end
+
+
+def format_minute(time: float) -> str:
+    """Format a time in seconds since 1970 for people, to the minute."""
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 @contextmanager
@@ -79,9 +83,19 @@ class Billing:
         name: the policy's name in the log and the ledger.
         log: the call log. The file `LOG.totals` beside it holds the spending of a period.
         ledger: the ledger, which holds the spending in place of the file, and also the balance of budgets per query.
+        stops_at_budget: whether to refuse a request that the period's money does not cover, rather than give it the
+            cheapest answer.
     """
 
-    def __init__(self, policy: AbstractPolicy, name: str, log: CallLog | None, ledger: Ledger | None = None) -> None:
+    def __init__(
+        self,
+        policy: AbstractPolicy,
+        name: str,
+        log: CallLog | None,
+        ledger: Ledger | None = None,
+        *,
+        stops_at_budget: bool = False,
+    ) -> None:
         self.bill: AbstractBill | None = new_bill(policy, time.time())
         self.charge = Charge(name)
         self._fixed_position = policy.position
@@ -91,8 +105,7 @@ class Billing:
         self._reserved: dict[object, float] = {}
         self._successor: Billing | None = None  # takes over when the policy's file has changed
         self._clients: dict[str, Bill] = {}  # bills by the client's name
-        self.stops_at_budget = False
-        """Whether to refuse a request that the period's money does not cover, in place of the cheapest answer."""
+        self.stops_at_budget = stops_at_budget
         self._last_read: tuple[Total | None, float] = None, 0.0  # a period's total, and the queries of others in it
         self._has_begun = False
         if self._shared_total() is not None and self._totals is not None:
@@ -165,7 +178,7 @@ class Billing:
     def _reserve_covered(
         self, period: Period, candidates: Sequence[Candidate], estimate_cost: Callable[[Candidate], float]
     ) -> Iterator[Candidate]:
-        """Yield the first candidate that a period's money covers, else the cheapest, and put its cost aside."""
+        """Yield the first candidate that the period's money covers, or the cheapest one, and put its cost aside."""
         now, costs = time.time(), [estimate_cost(candidate) for candidate in candidates]
         covered = [index for index, cost in enumerate(costs) if self._covers(cost)]
         if not covered and self.stops_at_budget:
@@ -183,7 +196,7 @@ class Billing:
             yield candidates[index]
 
     def _choose_by_aim(self, candidates: Sequence[Candidate], client: str | None) -> Candidate:
-        """Return the first candidate while the bill (a named client's own) aims above $0, else the cheapest."""
+        """Return the first candidate, or the cheapest one if the bill of the policy or the named client aims at $0."""
         bill = self.bill if client is None else self._clients.get(client)
         return candidates[-1] if bill is not None and not bill.target_cost(time.time()) else candidates[0]
 

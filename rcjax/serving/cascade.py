@@ -165,6 +165,10 @@ class Cascade:
             choose their ids could choose the sample or the rung.
         observe: called with each `Call` as it ends, shadow calls too; it should return at once. Its exceptions become
             warnings.
+        observe_shadow: called for each query drawn as a shadow query, with "asked" or with the resource that it lacks:
+            "no slot", "no memory" or "no money".
+        stops_at_budget: whether a query that the money for a period does not cover raises
+            `rcjax.serving.billing.BudgetSpentError`, rather than get the answer of the cheapest rung.
 
     Raises ValueError for invalid arguments. Use one cascade within one event loop, and leave it as a context
     (`async with`) or `await cascade.close()`, so that shadow calls under way are finished.
@@ -195,6 +199,8 @@ class Cascade:
         shadow: float | ShadowRate | ShadowShare = 0.0,
         salt: str | None = None,
         observe: Observe | None = None,
+        observe_shadow: Callable[[str], None] | None = None,
+        stops_at_budget: bool = False,
     ) -> None:
         whole_number(concurrency, "concurrency", 1)
         whole_number(retries, "retries", 0)
@@ -208,15 +214,14 @@ class Cascade:
         if not self.shadow and len(self.all_models) > len(policy.models):
             others = ", ".join(self.all_models[len(policy.models) :])
             raise ValueError(f"models: {others}: the policy has {', '.join(policy.models)}; others need shadow above 0")
-        self.billing = Billing(policy, name, log, ledger)
+        self.billing = Billing(policy, name, log, ledger, stops_at_budget=stops_at_budget)
         defaults = RequestDefaults(client, signal, options or {}, models or {}, timeout, retries)
         self._caller = Caller(make_endpoints(policy, self.all_models, defaults), log, concurrency, observe, timeout)
+        self._observe_shadow = observe_shadow or (lambda outcome: None)
         self._salt = salt
         self._concurrency = concurrency
         self._background: set[asyncio.Task[Any]] = set()
         self._shadow_queries, self._warned_shadow = 0, False
-        self.observe_shadow: Callable[[str], None] = lambda outcome: None
-        """Called for each query drawn as a shadow query: with "asked", or with what it lacks, such as "no money"."""
 
     async def ask(
         self,
@@ -343,7 +348,7 @@ class Cascade:
                 self._reserve_others(policy.models, query)
             )
             if reserve_bytes is not None:
-                self.observe_shadow("asked" if is_shadow else "no money")
+                self._observe_shadow("asked" if is_shadow else "no money")
             query = replace(query, position=position, rung=reported_rung, is_shadow_query=is_shadow)
             try:
                 result = await self._follow(policy, query, end, exchanges, deliver)
@@ -395,9 +400,9 @@ class Cascade:
 
     @contextmanager
     def _keep_shadow(self) -> Iterator[ReserveBytes | None]:
-        """Count a shadow query, and keep its bytes, until its calls have ended; yield None if there is no place.
+        """Count a shadow query, and keep its bytes, until its calls have ended; yield None if there is no slot.
 
-        This is decided before the first model is asked: no answer may decide which queries are learnt from.
+        This is decided before the first model is asked: otherwise the answers would decide which queries are tuned on.
         """
         most = _SHADOW_QUERIES_PER_SLOT * self._caller.max_shadow_requests
         if self._shadow_queries >= most:
@@ -414,8 +419,8 @@ class Cascade:
             self._shadow_queries -= 1
 
     def _refuse_shadow(self, outcome: str, reason: str) -> None:
-        """Count a shadow query that has no place, and warn of the first."""
-        self.observe_shadow(outcome)
+        """Count a shadow query that is left out, and warn of the first."""
+        self._observe_shadow(outcome)
         if not self._warned_shadow:
             self._warned_shadow = True
             news = f"{reason}: until one has ended, no other is drawn"
@@ -432,7 +437,7 @@ class Cascade:
                 self.billing.pay_shadow(calls_of(exchanges))
 
     def _log_unasked(self, query: Query, models: Iterable[str], exchanges: list[Exchange]) -> None:
-        """Log the models that a shadow query has not asked, so that readers of the log know it is incomplete."""
+        """Log the models that a shadow query has not asked, so that the log shows that the query is incomplete."""
         asked = {exchange.model for exchange in exchanges}
         for model in models if query.is_shadow_query else ():
             if model not in asked:
@@ -499,7 +504,7 @@ class Cascade:
 
 
 async def gather_all(awaitables: Iterable[Awaitable[Any]]) -> None:
-    """Await all at the same time, and raise the first exception once all have ended: a fault of one stops no other."""
+    """Await all concurrently, and raise the first exception once all have ended: a failure stops no other awaitable."""
     _raise_first(await asyncio.gather(*awaitables, return_exceptions=True))
 
 

@@ -150,7 +150,7 @@ def _members(leader: int, mark: bytes, *, lists_newer: bool) -> Iterator[int]:
 
 
 def _newest_process() -> int:
-    """Return the id of the process that the system started last, of which /proc/loadavg tells; 0 if it does not."""
+    """Return the id of the newest process, from /proc/loadavg; 0 if it cannot be read."""
     try:
         return int(Path("/proc/loadavg").read_text("ascii").split()[-1])
     except (OSError, ValueError, IndexError):
@@ -197,7 +197,7 @@ class _Beginning:
 
 
 class _Process(SpawnProcess):
-    """A process that does not import the user's main module, and whose end also ends the processes that it started."""
+    """A process that does not import the user's main module. When it ends, so do the processes that it started."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         self.beginning = _Beginning()

@@ -325,7 +325,7 @@ def _text_or_none(value: Any) -> str | None:
 
 @dataclass(slots=True)
 class PartialToolCall:
-    """A tool call of which pieces have come; the first name and id count."""
+    """A tool call, assembled from its pieces; the first name and id count."""
 
     name: str = ""
     arguments: str = ""

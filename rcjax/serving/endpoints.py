@@ -27,7 +27,7 @@ from rcjax.serving.usage import TOKEN_LIMITS, CallUsage, Pace, is_text, reply_sa
 
 @dataclass(frozen=True, slots=True)
 class LoggedForm:
-    """Normalises answers in the way in which the answers of a log are compared."""
+    """Normalises answers as the log did when it compared them."""
 
     compare: AnswerForm
 
@@ -65,7 +65,7 @@ _RESERVED = ("model", "messages")  # fields that rcjax sets in every request
 
 _KNOWN = frozenset(inspect.signature(openai.resources.chat.AsyncCompletions.create).parameters) - {"self"}
 
-_BYTES_PER_TOKEN = 4  # a rule of thumb
+_BYTES_PER_TOKEN = 4  # of English text, as a rule of thumb
 
 #: Two names of one option: a request may have only one of them.
 _SYNONYMS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
@@ -77,7 +77,7 @@ _THINKING_NAMES = """
     thinking_budget thinking_budget_tokens thinking_token_budget
 """
 
-#: Options of servers for the length of a model's thinking. If the model fixes an option among them, all are fixed.
+#: Options of servers that set how long a model thinks. If the operator fixes one of them, clients can set none of them.
 THINKING = frozenset(_THINKING_NAMES.split())
 
 
@@ -86,13 +86,19 @@ class Endpoint:
     """The endpoint of one model: its client, signal, options and price."""
 
     api_client: openai.AsyncOpenAI
-    upstream_model: str  # the name by which the endpoint knows the model
-    signal: Signal | None  # None for a model whose answers are not judged
+    upstream_model: str
+    """The name by which the endpoint knows the model."""
+    signal: Signal | None
+    """The signal that reads the confidence; None for a model whose answers are not judged."""
     options: Mapping[str, object]
-    price: Price | None  # money per million tokens
-    mean_cost: float | None  # mean cost of a call in a log; None if unknown: then a price is needed
-    samples: int = 1  # number of requests for one question, whose answers vote
-    fixed: frozenset[str] = frozenset()  # options that no question replaces
+    price: Price | None
+    """Money per million tokens."""
+    mean_cost: float | None
+    """Mean cost of a call in a log; None if unknown: then a price is needed."""
+    samples: int = 1
+    """Number of requests for one question, whose answers vote."""
+    fixed: frozenset[str] = frozenset()
+    """Options that no question replaces."""
 
     @property
     def routing(self) -> dict[str, Any]:
@@ -117,7 +123,7 @@ class Endpoint:
             if name in overrides and isinstance(base := self.options.get(name), Mapping):
                 options[name] = {**base, **overrides[name]}
         signal_options = self.signal.options if self.signal is not None else {}
-        needed = {name: self.options[name] for name in signal_options if name in self.options}
+        needed: dict[str, Any] = {name: self.options[name] for name in signal_options if name in self.options}
         top = max(chosen.get("top_logprobs") or 0 for chosen in (needed, overrides))
         return {**options, **needed, **({"top_logprobs": top} if top else {})}
 
@@ -290,7 +296,7 @@ def _signals(
 
 
 def _require_as_tuned(record: Mapping[str, Any], signal: Any, model: str) -> None:
-    """Refuse a signal other than the log's, as the policy's thresholds hold only for the log's signal."""
+    """Refuse a signal that differs from the log's signal: the policy's thresholds hold for that signal alone."""
     difference = describe_difference(record, signal) if record else None
     if difference is not None:
         problem = f"the policy was tuned on another one: {difference}"

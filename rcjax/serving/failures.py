@@ -25,7 +25,7 @@ from rcjax.policy.signals.answers import as_object
 
 
 class CascadeWarning(UserWarning):
-    """A hindrance of a cascade that goes on: a confidence cannot be read, a call is not logged, or money is spent."""
+    """A problem that stops no cascade: a confidence cannot be read, a call is not logged, or the money is spent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def finish_reason_of(choice: Any) -> str | None:
 
 
 def ends_badly(reason: str | None) -> bool:
-    """Return whether a finish reason says that there is no answer.
+    """Return whether a finish reason reports a reply without an answer.
 
     >>> ends_badly("length"), ends_badly("content_filter: RECITATION"), ends_badly("MALFORMED_FUNCTION_CALL")
     (False, True, True)
@@ -209,12 +209,12 @@ def is_transient(status: int) -> bool:
 
 
 def unusable_error(data: Any) -> CallError:
-    """Return the error of data that is no completion or chunk: the server's error, or a malformed answer."""
+    """Return the error of data that is neither a completion nor a chunk: the server's error, or a malformed answer."""
     return body_failure(data) or malformed_error("no choices" if isinstance(data, Mapping) else "not a JSON object")
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Read the seconds of back-off from a reply's headers, given in milliseconds, seconds or a date; None without."""
+    """Read the seconds of back-off from a reply's headers: milliseconds, seconds or a date. None if there are none."""
     for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         try:
             seconds = float(headers.get(name, "")) * scale

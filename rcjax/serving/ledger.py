@@ -275,8 +275,8 @@ class Ledger:
         if self._thread is not None:
             self._thread.join(2 * ANSWER_SECONDS)
         if self.waiting and not self.sync():
-            news = f"the ledger at {self.address} was not told of {count(self.waiting, 'payment')}"
-            warnings.warn(f"{news}: their money counts as left", CascadeWarning, stacklevel=2)
+            news = f"the ledger at {self.address} did not get {count(self.waiting, 'payment')}"
+            warnings.warn(f"{news}: the other replicas count their money as unspent", CascadeWarning, stacklevel=2)
         self._client.close()
 
     def _run(self) -> None:
@@ -291,8 +291,8 @@ class Ledger:
         if self.down_since is None:
             self.down_since = time.time()
             since = datetime.fromtimestamp(self.down_since, UTC)
-            news = f"the ledger at {self.address} does not answer since {since:%Y-%m-%d %H:%M:%S UTC} ({kind})"
-            rest = "answers go on, and what they cost is counted later"
+            news = f"the ledger at {self.address} has not answered since {since:%Y-%m-%d %H:%M:%S UTC} ({kind})"
+            rest = "answers go on, and their cost is counted when it answers again"
             warnings.warn(visible(f"{news}: {rest}"), CascadeWarning, stacklevel=2)
 
     def _note_answer(self) -> None:
@@ -300,7 +300,7 @@ class Ledger:
         if self.down_since is not None:
             news = f"the ledger at {self.address} answers again, after {time.time() - self.down_since:.0f} s"
             self.down_since = None
-            warnings.warn(f"{news}: all that was spent meanwhile is counted", CascadeWarning, stacklevel=2)
+            warnings.warn(f"{news}: the spending of the meantime is counted", CascadeWarning, stacklevel=2)
 
 
 _UNSAFE = re.compile(r"[^\w.:/@+-]")
@@ -319,7 +319,7 @@ def address_of(url: str) -> str:
         port = f":{parts.port}" if parts.port else ""
         if parts.scheme in ("redis", "rediss") and parts.hostname:
             return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
-    raise ValueError(f"the ledger's address is none: {_ADVICE}")
+    raise ValueError(f"not an address of a ledger: {_ADVICE}")
 
 
 def _label(time: float) -> str:

@@ -65,7 +65,7 @@ class ReplyCheck(OneReply):
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not is_reply_check(self.name):
-            raise ValueError(f"{self.name!r} is no check: give {', '.join(CHECK_NAMES)}")
+            raise ValueError(f"{self.name!r} is not a check: give {', '.join(CHECK_NAMES)}")
         _NAME_CHECKS[self.kind](self.name, self.argument)
 
     @property
@@ -168,9 +168,9 @@ def read_verdict(value: Any) -> Verdict | None:
     if not _is_number(value, 1.0):
         raise ValueError("a value that is not a number from 0 to 1")
     if isinstance(cost, bool) or not _is_number(cost, MAX_COST):
-        raise ValueError("a cost that is no money")
+        raise ValueError("a cost that is not a sum of money")
     if not isinstance(key, str | None):
-        raise ValueError("a key that is no text")
+        raise ValueError("a key that is not a text")
     return Verdict(float(value), float(cost), key)
 
 

@@ -131,11 +131,21 @@ class Settings:
         folder = os.environ.get(METRICS_FOLDER)
         return FileTotals(None if folder is None else Path(folder) / "clients.totals")
 
-    def open_log(self) -> CallLog | None:
-        """Open the call log; None without one. Raises OSError if it cannot be opened."""
+    def open_log(self, observe: Callable[[str], None] | None = None) -> CallLog | None:
+        """Open the call log; None without one. Raises OSError if it cannot be opened.
+
+        Args:
+            observe: receives the outcome of each line.
+        """
         if self.log is None:
             return None
-        return CallLog(self.log_file, answers=self.log_answers, prompts=self.log_prompts, replica=self.replica)
+        return CallLog(
+            self.log_file,
+            answers=self.log_answers,
+            prompts=self.log_prompts,
+            replica=self.replica,
+            observe=observe,
+        )
 
     def open_ledger(self) -> Ledger | None:
         """Make the ledger; None without one. Raises ValueError for an invalid address."""
@@ -380,10 +390,9 @@ class CatalogMaker:
             shadow=settings.shadow if before is None else before.policies[name].cascade.shadow_share,
             salt=settings.salt,
             observe=None if self.observe is None else partial(self.observe, policy=name),
+            observe_shadow=None if self.observe_shadow is None else partial(self.observe_shadow, name),
+            stops_at_budget=settings.stops_at_budget,
         )
-        cascade.billing.stops_at_budget = settings.stops_at_budget
-        if self.observe_shadow is not None:
-            cascade.observe_shadow = partial(self.observe_shadow, name)
         signals = [cascade.signal_of(model) for model in policy.models]
         judged = [signal.judged_fields if isinstance(signal, ReplyCheck) else frozenset() for signal in signals]
         forms = [records[model]["requests"] for model in policy.models if "requests" in records.get(model, {})]

@@ -301,8 +301,8 @@ class RequestHandler:
     def _reserve_model(self, deployment: Deployment | None, estimate_cost: Callable[[str], float]) -> Iterator[str]:
         """Yield the model of an answer that is not judged, and put its cost aside until the request ends.
 
-        The model is the one that the request names. If it names a policy, the model is the policy's largest, or the
-        cheapest if the money does not cover the largest.
+        The request names the model, or a policy. Of a policy, the last model answers, or the last model of its cheapest
+        rung if the money does not cover the policy's last model.
         """
         if deployment is None:
             yield self.request.model

@@ -79,9 +79,8 @@ _HANDLED = frozenset({"model", "messages", "stream"})
 _NOT_JUDGED: Mapping[str, Callable[[Any], bool]] = {
     "tools": bool,
     "functions": bool,
-    "tool_choice": lambda value: (
-        value not in (None, "none", "auto")
-    ),  # without tools it means nothing; tools are a reason by themselves
+    # A choice of tools means nothing without tools, and tools are a reason by themselves.
+    "tool_choice": lambda value: value not in (None, "none", "auto"),
     "function_call": lambda value: value not in (None, "none", "auto"),
     "n": lambda value: value is not None and value != 1,
     "response_format": lambda value: value is not None and value != {"type": "text"},

@@ -147,9 +147,7 @@ class Gateway:
         """Number of requests that have been read and not yet answered."""
         self._totals = settings.make_client_totals() if self.ledger is None else self.ledger
         self.client_limits = ClientLimits(self._totals)
-        self.log = settings.open_log()
-        if self.log is not None:
-            self.log.observe = self.metrics.count_line
+        self.log = settings.open_log(self.metrics.count_line)
         self._maker = CatalogMaker(
             settings, self.connections.api_client, self.log, self._count_call, self.metrics.count_shadow, self.ledger
         )

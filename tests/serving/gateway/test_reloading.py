@@ -24,12 +24,12 @@ def line(monkeypatch):
     """Return a function that waits for the service's next line; the service looks at its files often."""
     monkeypatch.setattr(gateway_module, "RELOAD_SECONDS", 0.05)
     said, logger = queue.SimpleQueue(), logging.getLogger("rcjax.serving")
-    heard = logging.Handler()
-    heard.emit = lambda record: said.put(record.getMessage())
-    logger.addHandler(heard)
+    handler = logging.Handler()
+    handler.emit = lambda record: said.put(record.getMessage())
+    logger.addHandler(handler)
     monkeypatch.setattr(logger, "level", logging.INFO)
     yield lambda: said.get(timeout=120)
-    logger.removeHandler(heard)
+    logger.removeHandler(handler)
     assert said.empty()
 
 

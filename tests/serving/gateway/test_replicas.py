@@ -136,10 +136,10 @@ def test_lines_of_two_workers_on_standard_output_are_whole_and_say_which_replica
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--ledger", "http://host"), "the ledger's address is none: give redis://host:6379"),
+        (("--ledger", "http://host"), "not an address of a ledger: give redis://host:6379"),
         (("--share", "6/5"), "'6/5': give a share above 0 and at most 1"),
-        (("--replica", "a b"), "--replica: 'a b' is no name for a replica"),
-        (("--log", "-", "--json"), "--json: goes without --log -"),
+        (("--replica", "a b"), "--replica: 'a b' is not a name for a replica"),
+        (("--log", "-", "--json"), "--json: cannot be combined with --log -"),
     ],
 )
 def test_invalid_combinations_of_options_are_refused(options, said, tmp_path, own_settings):

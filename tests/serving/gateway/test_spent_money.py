@@ -105,9 +105,9 @@ def test_the_first_request_refused_in_a_period_is_warned_of_though_some_money_is
     with gateway(month(), behave, stops_at_budget=True) as service:
         billing = service.app.state.gateway.catalog.policies["policy"].cascade.billing
         billing.pay_shadow([SimpleNamespace(cost=billing.money_left - 1e-8)])
-        with pytest.warns(CascadeWarning, match=r"is left of .* a request that may cost .* is refused") as told:
+        with pytest.warns(CascadeWarning, match=r"is left of .* a request that may cost .* is refused") as warned:
             assert [service.ask().status for _ in range(3)] == [429] * 3
-        assert len(told) == 1
+        assert len(warned) == 1
 
 
 def test_a_service_that_stops_refuses_for_a_moment_while_running_requests_reserve_the_money():
