@@ -1,8 +1,7 @@
 """Checks of replies, each in a process with a time limit, since a check may hang or crash.
 
 Python's `re` and a user's own check may take for ever on a stranger's text; in another process they block no request.
-`run_command` runs a program that reads an input and prints a verdict. Messages name the failure and its place; they
-quote neither the question nor the reply.
+`run_command` runs a program that reads an input and prints a verdict. Messages quote neither question nor reply.
 """
 
 from __future__ import annotations

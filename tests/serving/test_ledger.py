@@ -288,9 +288,9 @@ def test_the_spending_of_a_client_or_policy_that_is_new_while_the_ledger_is_away
         assert one.sync()
     with pytest.warns(UserWarning, match="has not answered since"):
         assert not one.sync()
-    with limits.reserve(known, MONEY):
+    with limits.reserve(known, lambda: MONEY):
         pass
-    with pytest.raises(ApiError, match="has spent is not known yet") as refused, limits.reserve(new, 0.1):
+    with pytest.raises(ApiError, match="is not known yet") as refused, limits.reserve(new, lambda: 0.1):
         pass
     assert (refused.value.status, refused.value.reason) == (503, "ledger_unavailable")
     assert Billing(LADDER, name, None, one).position == 0.0
