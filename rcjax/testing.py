@@ -70,7 +70,7 @@ def check_copula(copula: Copula | type[Copula]) -> None:
             failures = [text for law in _LAWS for text in _worst(law, members)] or _structure(family, members)
     if failures:
         text = "\n".join(f"- {failure}" for failure in failures)
-        raise AssertionError(f"{family.__name__} is no copula as it stands:\n{text}")
+        raise AssertionError(f"{family.__name__} is not a copula as it stands:\n{text}")
 
 
 def _untraceable(member: Copula) -> list[str]:

@@ -232,7 +232,7 @@ def report(copula):
 @pytest.mark.parametrize(("copula", "line"), BROKEN, ids=str)
 def test_a_broken_law_is_named_with_its_point(copula, line):
     text, family = report(copula), copula if isinstance(copula, type) else type(copula)
-    assert text.startswith(f"{family.__name__} is no copula as it stands:\n- ")
+    assert text.startswith(f"{family.__name__} is not a copula as it stands:\n- ")
     assert re.search(f"^- {line}", text, re.MULTILINE), text
 
 

@@ -25,7 +25,7 @@ from rcjax._base.figures import choose_unit, format_number
 from rcjax._base.files import is_stream
 from rcjax.cli.console import warn
 from rcjax.policy.counted import recorded_reference, recorded_scores
-from rcjax.policy.ladder import PERIODS, Ladder, Period, Queries, load_policy, policy_from_json
+from rcjax.policy.ladder import Ladder, Period, Queries, load_policy, policy_from_json, split_per_period
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import SecondsLimit, recorded_tuning
 
@@ -44,13 +44,13 @@ _BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "K": 10**3, "M":
 
 
 def _number(number: str, text: str, requirement: str) -> float:
-    """Parse a finite number, at least 0; the usage error says that the whole text is no `requirement`."""
+    """Parse a finite number, at least 0; the usage error says that the whole text is not a `requirement`."""
     try:
         value = float(number)
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise typer.BadParameter(f"{text!r} is no {requirement}")
+        raise typer.BadParameter(f"{text!r} is not a {requirement}")
     return value
 
 
@@ -71,16 +71,16 @@ def money(text: str) -> float:
 
 def budget(text: str) -> float | Period:
     """Parse money per query, as `money` does, or money for a period of the calendar: `500/month`."""
-    amount, _, unit = map(str.strip, text.lower().partition("/"))
-    return Period(positive(amount), unit) if unit in PERIODS else money(text)
+    parts = split_per_period(text)
+    return money(text) if parts is None else Period(positive(parts[0]), parts[1])
 
 
 def queries(text: str) -> Queries:
     """Parse a number of queries in a period: `200000/month`."""
-    amount, _, unit = map(str.strip, text.lower().partition("/"))
-    if unit not in PERIODS:
+    parts = split_per_period(text)
+    if parts is None:
         raise typer.BadParameter(f"{text!r}: give queries and a period, such as 200000/month, or /week or /day")
-    return Queries(positive(amount), unit)
+    return Queries(positive(parts[0]), parts[1])
 
 
 def fraction(text: str) -> float:
@@ -132,7 +132,7 @@ def size(text: str) -> int:
     """Parse a number of bytes: `500KB`, `100MB` or `1GB`."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?B?)", text.strip().upper())
     if match is None or float(match[1]) * _BYTES[match[2]] < 1:
-        raise typer.BadParameter(f"{text!r} is no size: give 500KB, 100MB or 1GB")
+        raise typer.BadParameter(f"{text!r} is not a size: give 500KB, 100MB or 1GB")
     return int(float(match[1]) * _BYTES[match[2]])
 
 
@@ -375,7 +375,7 @@ def at_traffic_of(path: Path, policy: AbstractPolicy) -> tuple[AbstractPolicy, l
 
     if not isinstance(policy, Ladder) or policy.period is None or policy.budget is None:
         return policy, []
-    money, days = policy.period.money, PERIODS[policy.period.every]
+    money, days = policy.period.money, policy.period.days
     counted = queries_per_day(path)
     per_day, origin = counted or money / policy.budget / days, "of this log" if counted else "that it was tuned for"
     budget = money / days / per_day

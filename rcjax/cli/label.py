@@ -295,10 +295,12 @@ class VerdictOptions:
         if self.reference is None:
             return self.into
         if self.into not in ("correct", JUDGED_SAME):
-            problem = f"goes without --reference, whose verdicts go to {JUDGED_SAME}"
+            problem = f"cannot be combined with --reference: its verdicts go to {JUDGED_SAME}"
             raise typer.BadParameter(problem, param_hint="--into")
         if grading.score_max is not None:
-            raise typer.BadParameter("goes without --reference: answers are the same, or not", param_hint="--score-max")
+            raise typer.BadParameter(
+                "cannot be combined with --reference: answers are the same, or not", param_hint="--score-max"
+            )
         return JUDGED_SAME
 
 

@@ -17,7 +17,7 @@ from typer.models import ArgumentInfo, ParameterInfo
 
 from rcjax.cli import inputs
 from rcjax.policy.counted import BY_ANSWER, Reference
-from rcjax.policy.ladder import PERIODS, Period, Queries
+from rcjax.policy.ladder import DAYS_PER_PERIOD, Period, Queries
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, SpecError
 
@@ -123,7 +123,7 @@ class BudgetOptions:
         if per_day is None:
             problem = f"is missing: say how many queries come, such as --queries 200000/{self.budget.every}"
             raise typer.BadParameter(f"{problem} (only the log of a service tells it)", param_hint="--queries")
-        queries = Queries(per_day * PERIODS[self.budget.every], self.budget.every)
+        queries = Queries(per_day * DAYS_PER_PERIOD[self.budget.every], self.budget.every)
         return replace(spec, budget=self.budget.money / queries.number, period=self.budget, queries=queries)
 
 

@@ -84,7 +84,7 @@ class ServedOptions:
         for name in files:
             if not re.fullmatch(r"[\w.:/@+-]+", name):
                 advice = "give one of letters, digits and . _ - : / @ +"
-                raise typer.BadParameter(f"{name!r} is no name for a policy: {advice}", param_hint="--policy")
+                raise typer.BadParameter(f"{name!r} is not a name for a policy: {advice}", param_hint="--policy")
         if not files and self.pass_ is None:
             advice = "give the file of a policy, --policy name=file, or --pass with today's model until there is one"
             raise typer.BadParameter(f"is missing: {advice}", param_hint="POLICY")
@@ -177,12 +177,16 @@ class AccessOptions:
         if self.key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.key_env):
             # It may be the key itself: the message does not repeat it.
             advice = "give the name of the variable that holds the key, never the key itself"
-            raise typer.BadParameter(f"is no name of an environment variable: {advice}", param_hint="--key-env")
+            raise typer.BadParameter(f"is not a name of an environment variable: {advice}", param_hint="--key-env")
         if self.key_env is not None and self.keys is not None:
-            raise typer.BadParameter("goes without --key-env: its clients have keys of their own", param_hint="--keys")
+            raise typer.BadParameter(
+                "cannot be combined with --key-env: its clients have keys of their own", param_hint="--keys"
+            )
         if self.has_key() and self.open_:
             option = "--keys" if self.keys is not None else "--key-env"
-            raise typer.BadParameter(f"goes without {option}: it is for calls without a key", param_hint="--open")
+            raise typer.BadParameter(
+                f"cannot be combined with {option}: it is for calls without a key", param_hint="--open"
+            )
         if not is_local(host) and not self.has_key() and not self.open_:
             advice = "give --keys with clients, --key-env with the name of the variable that holds a key, or --open"
             raise typer.BadParameter(f"others can reach {host}: {advice}", param_hint="--host")
@@ -193,7 +197,7 @@ class AccessOptions:
         for name in names:
             if not re.fullmatch(r"[A-Za-z0-9.:_-]+", name) or re.fullmatch(r"[^:]*:\d+", name):
                 advice = "give a name without a scheme and a port, such as box.local"
-                raise typer.BadParameter(f"{name!r} is no name of a host: {advice}", param_hint="--allow-host")
+                raise typer.BadParameter(f"{name!r} is not a name of a host: {advice}", param_hint="--allow-host")
         return names if names or is_private else None
 
     def add_to(self, settings: Settings, host: str) -> Settings:
@@ -248,11 +252,11 @@ class LimitOptions:
             timeout=self.timeout,
             retries=self.retries,
             concurrency=self.concurrency,
-            body_bytes=self.max_body,
-            held_bytes=self.max_in_flight,
-            drain_seconds=self.drain,
-            tokens=self.max_tokens,
-            fields=frozenset(self.allow_field or ()),
+            max_body=self.max_body,
+            max_in_flight=self.max_in_flight,
+            drain=self.drain,
+            max_tokens=self.max_tokens,
+            allow_field=frozenset(self.allow_field or ()),
         )
 
 
@@ -263,8 +267,8 @@ class ReplicaOptions:
     Args:
         ledger: Redis or Valkey in which replicas share their spending, redis://host:6379; or set RCJAX_LEDGER, to hide
             a password.
-        share: Without a ledger, the share of this replica in the money for a period, in each client's money and
-            requests, and in a number of shadow queries: 1/5 for one of five.
+        share: Share of this replica in a number of shadow queries: 1/5 for one of five. Without a ledger, also its
+            share in the money for a period, and in each client's money and requests.
         replica: Name of this replica in the log and the ledger. [default: the name of the host]
     """
 
@@ -276,17 +280,17 @@ class ReplicaOptions:
         """Add these options to the settings of a service; a usage error for options that do not go together."""
         if self.ledger is not None:
             require_libraries("--ledger", "ledger", "redis")
-        if self.ledger is not None and self.share is not None:
-            problem = "goes without --ledger: a ledger divides the money by itself"
-            raise typer.BadParameter(problem, param_hint="--share")
         if self.replica is not None and not re.fullmatch(r"[\w.:-]{1,64}", self.replica):
-            problem = f"{self.replica!r} is no name for a replica: give at most 64 letters, digits and . _ - :"
+            problem = f"{self.replica!r} is not a name for a replica: give at most 64 letters, digits and . _ - :"
             raise typer.BadParameter(problem, param_hint="--replica")
         replica = self.replica or socket.gethostname()
-        share = 1.0 if self.share is None else self.share
-        shadow = settings.shadow
+        share, shadow = 1.0 if self.share is None else self.share, settings.shadow
         if isinstance(shadow, ShadowRate):
+            if self.ledger is not None and self.share is None:
+                advice = "with five replicas add --share 1/5, with one --share 1"
+                warn(f"--shadow: each replica asks {shadow}, as the ledger divides only money: {advice}", "note")
             shadow = replace(shadow, queries=shadow.queries * share)
+        share = share if self.ledger is None else 1.0  # replicas of one ledger share the whole money
         return replace(settings, ledger=self.ledger, share=share, replica=replica, shadow=shadow)
 
 
@@ -325,7 +329,7 @@ def serve(
     access.require_key(host)
     calls.require_partners()
     if stop_at_budget and no_follow:
-        problem = "goes without --no-follow: a service that does not follow its bill never stops"
+        problem = "cannot be combined with --no-follow: a service that does not follow its bill never stops"
         raise typer.BadParameter(problem, param_hint="--stop-at-budget")
     from rcjax.serving.gateway.catalog import Settings
     from rcjax.serving.gateway.processes import serve as run
@@ -341,7 +345,7 @@ def serve(
     )
     settings = replicas.add_to(access.add_to(calls.add_to(settings, workers), host))
     if json_ and settings.log is not None and settings.log_file is None:
-        raise typer.BadParameter("goes without --log -: both write to standard output", param_hint="--json")
+        raise typer.BadParameter("cannot be combined with --log -: both write to standard output", param_hint="--json")
     require_outputs({"--log": settings.log_file}, served.inputs() | {"--keys": access.keys})
     require_plausible_models(models, really)
     run(settings, host, port, workers, partial(announce, settings, json_, workers))

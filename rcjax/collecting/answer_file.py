@@ -102,13 +102,13 @@ def _lines(path: Path, answers: AnswerRows | None = None) -> Iterator[tuple[dict
 
 def _require_file(path: Path) -> None:
     if path.is_dir() or is_stream(path):
-        raise LogError(f"{path} is no file: give one whose name ends in .jsonl")
+        raise LogError(f"{path} is not a file: give one whose name ends in .jsonl")
 
 
 def require_call(row: Mapping[str, Any], place: str) -> None:
     """Raise LogError unless an object is a row of an answer file; `place` is its file and line, for messages."""
     if row.get("call_log") != VERSION or not isinstance(row.get("call"), str):
-        raise LogError(f"{place}: this is no file of rcjax collect: give another --out")
+        raise LogError(f"{place}: this is not a file of rcjax collect: give another --out")
     checks = _OF_CALLS if has_failed(row) else _OF_CALLS | _OF_ANSWERS
     wrong = [name for name, is_right in checks.items() if not is_right(row.get(name))]
     if wrong and not (wrong == ["logprob"] and row.get("has_no_confidence")):

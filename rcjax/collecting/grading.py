@@ -211,7 +211,7 @@ def _make(name: str, max_score: float | None, judge: Callable[[str], JudgeGrader
     makers = {"regex": lambda: PatternGrader(rest), "judge": lambda: judge(rest)}
     makers |= {"python": lambda: FunctionGrader(name, max_score), "command": lambda: ProgramGrader(name, max_score)}
     if kind not in makers or not rest:
-        raise GraderError(f"{name!r} is no grader: give {', '.join(_GRADER_NAMES)}")
+        raise GraderError(f"{name!r} is not a grader: give {', '.join(_GRADER_NAMES)}")
     return makers[kind]()
 
 

@@ -141,7 +141,7 @@ async def probe(respondent: Respondent, options: Mapping[str, Any], usage: CallU
         counted=usage.counted == usage.replies > 0,
         seconds=time.perf_counter() - start,
         cost=cost,
-        unusable=reply.without_tokens,
+        unusable=reply.tokens_problem,
     )
 
 
@@ -313,10 +313,10 @@ def _bind_settings(
             f"an answer of the existing log is the vote of several, and each of {samples} samples would be one answer"
         )
         raise ValueError(f"model {name}: {fact}: write another log, with another --out")
-    apart = signal == "votes" and (samples > 1 or bool(before.get("apart")))
+    separate = signal == "votes" and (samples > 1 or bool(before.get("apart")))
     options = resources.options(name, questions)
     return ModelSetup(
-        resources.respondents[name], signal, options, resources.checks, samples, apart, resources.check(signal)
+        resources.respondents[name], signal, options, resources.checks, samples, separate, resources.check(signal)
     )
 
 

@@ -261,7 +261,7 @@ def _read_option(value: Any, place: str, folder: Path) -> Any:
         try:
             text = (folder / text).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as problem:
-            reason = getattr(problem, "strerror", None) or "it is no text in UTF-8"
+            reason = getattr(problem, "strerror", None) or "it is not a text in UTF-8"
             raise LogError(f"{place}: the file {brief(text)} cannot be read: {reason}") from None
     elif not text.startswith(("{", "[")):
         return text

@@ -22,7 +22,7 @@ from rcjax.policy.signals.signal import PickedChoice, signal_by_name
 from rcjax.serving.call_log import Query, call_row
 from rcjax.serving.check_processes import ReplyChecks
 from rcjax.serving.completions import read_reply, text_or_calls
-from rcjax.serving.endpoints import AsInLog, Endpoint
+from rcjax.serving.endpoints import Endpoint, LoggedForm
 from rcjax.serving.exchange import Exchange
 from rcjax.serving.failures import NO_CREDIT, CallError, Failure, connection_error
 from rcjax.serving.models_file import ModelSettings, record_request_settings
@@ -328,7 +328,7 @@ class Respondent:
     async def _back_off(self, failure: Failure, attempt: int) -> None:
         """Back off before the next attempt, exponentially or as the server says; a rate limit holds for all calls."""
         first, longest = BACKOFF_SECONDS
-        seconds = failure.wait if failure.wait is not None else min(longest, first * 2 ** (attempt - 2))
+        seconds = failure.retry_after if failure.retry_after is not None else min(longest, first * 2 ** (attempt - 2))
         if seconds > _MAX_WAIT:
             self.stop(f"its server asks for a back-off of {seconds:,.0f} seconds")
         elif failure.status == 429:
@@ -368,7 +368,7 @@ class ModelSetup:
     """Runner of checks, for a signal that is a check."""
     samples: int = 1
     """Number of answers to each question, each from a separate call."""
-    apart: bool = False
+    separate: bool = False
     """Whether only answers are requested, without confidences: the samples vote, and their agreement counts."""
     check: ReplyCheck | None = None
     """The signal, if it is a check."""
@@ -395,9 +395,9 @@ class ModelSetup:
 
     def signal_for(self, question: Question) -> Signal:
         """Return the signal for a question and its choices; samples that vote have a signal that reads answers only."""
-        if self.apart:
-            normalise = PickedChoice(tuple(question.choices)) if question.choices else AsInLog("text")
-            return Votes(1, temperature=None, normalise=normalise, apart=True)
+        if self.separate:
+            normalise = PickedChoice(tuple(question.choices)) if question.choices else LoggedForm("text")
+            return Votes(1, temperature=None, normalise=normalise, separate=True)
         return self.check or signal_by_name(self.signal, question.choices)
 
     def endpoint(self, question: Question) -> Endpoint:

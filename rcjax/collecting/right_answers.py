@@ -265,7 +265,7 @@ def _read_right_calls(text: str) -> list[Mapping[str, Any]]:
     wanted = read_json_text(text)
     calls = [wanted] if isinstance(wanted, Mapping) else wanted
     if not isinstance(calls, list) or not all(_is_right_call_form(call) for call in calls):
-        raise NoVerdictError('call: the right answer is no list of calls: give {"name": …, "arguments": {…}}, or []')
+        raise NoVerdictError('call: the right answer is not a list of calls: give {"name": …, "arguments": {…}}, or []')
     return calls
 
 

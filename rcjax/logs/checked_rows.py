@@ -153,7 +153,7 @@ def require_names(rows: Rows) -> None:
         rows.refuse(rows.frame[name].is_null(), name, f"is missing: {find_column(name).advice}")
     if isinstance(rows.source, TextFile) and rows.source.separator is None:
         nested = rows.frame["model"].str.contains(r"^\{.*\}$|^\[.*\]$")
-        rows.refuse(nested, "model", f"is no text: {find_column('model').advice}")
+        rows.refuse(nested, "model", f"is not a text: {find_column('model').advice}")
 
 
 def numbers(rows: Rows, name: str, optional: bool = False) -> np.ndarray:
@@ -176,7 +176,7 @@ def numbers(rows: Rows, name: str, optional: bool = False) -> np.ndarray:
     rows.refuse((values > high + column.rounding) & ~missing, name, f"> {high:g}: {advice}")
     rows.refuse((values < column.least) & ~missing, name, f"< {column.least:g}: {advice}")
     if name in TOKENS:
-        rows.refuse((values % 1 != 0) & ~missing, name, f"is no whole number: {_WHOLE}")
+        rows.refuse((values % 1 != 0) & ~missing, name, f"is not a whole number: {_WHOLE}")
     values = values.clip(upper_bound=high) if column.rounding else values
     array = values.fill_null(math.nan).to_numpy()
     return array / high if name == "correct" and high != 1 else array

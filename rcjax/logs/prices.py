@@ -99,7 +99,7 @@ def _price(entry: Any, place: str, model: str) -> Price:
     if isinstance(entry, Sequence) and not isinstance(entry, str) and len(entry) in (2, len(PRICES)):
         entry = dict(zip(PRICES, entry, strict=False))
     if not isinstance(entry, Mapping):
-        raise LogError(f"{place}: {brief(reprlib.repr(entry))} is no price: give an input and an output price")
+        raise LogError(f"{place}: {brief(reprlib.repr(entry))} is not a price: give an input and an output price")
     if not {*PRICES} & {*entry} and (listed_value := _listed_price(entry, place, model)) is not None:
         return listed_value
     for key in PRICES[:2]:
@@ -112,7 +112,7 @@ def _price(entry: Any, place: str, model: str) -> Price:
 
             if key in SETTINGS:
                 continue  # a `models.toml` is a file of prices, too
-            problem = f"{brief(key)} is no price{near(key, PRICES)}"
+            problem = f"{brief(key)} is not a price{near(key, PRICES)}"
             raise LogError(f"{place}: {problem}: give {', '.join(PRICES)}, in money per million tokens")
         is_number = isinstance(price, int | float | np.integer | np.floating) and not isinstance(price, bool)
         if price is not None and not (is_number and (price == 0 or _MIN_PRICE <= price <= MAX_COST)):

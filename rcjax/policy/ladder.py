@@ -47,12 +47,22 @@ _MEANS = (
     *("money", "seconds", "seconds_low", "seconds_high"),  # no quantiles: they do not add up
 )
 #: Days of a period, on average.
-PERIODS = {"day": 1.0, "week": 7.0, "month": 365.25 / 12}
+DAYS_PER_PERIOD = {"day": 1.0, "week": 7.0, "month": 365.25 / 12}
 #: The interval of the bill, which a ladder that follows its bill does not have.
 _BILL_INTERVAL = ("cost_low", "cost_high")
 _POSITION_FIELDS = ("position", "budget", "follows", "period")
 #: The fields that the rungs of a file share, and the fields of each rung.
 _COMMON_FIELDS, _RUNG_FIELDS = (*SHARED_FIELDS, "provenance"), ("models", "rules", "expected", "agreements")
+
+
+def split_per_period(text: str) -> tuple[str, str] | None:
+    """Split an amount for a period of the calendar, such as 500/month; None for any other text.
+
+    >>> split_per_period("$500 / Month"), split_per_period("500/year")
+    (('500', 'month'), None)
+    """
+    amount, _, every = map(str.strip, text.lower().partition("/"))
+    return (amount.removeprefix("$"), every) if every in DAYS_PER_PERIOD else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +78,7 @@ class Period(Record):
     """
 
     money: Positive
-    every: Annotated[str, partial(choice, allowed=tuple(PERIODS))]
+    every: Annotated[str, partial(choice, allowed=tuple(DAYS_PER_PERIOD))]
 
     def bounds(self, time: float) -> tuple[float, float]:
         """Return (start, end) of the period that contains a time, all in seconds since 1970."""
@@ -78,13 +88,13 @@ class Period(Record):
             end = (start + timedelta(days=31)).replace(day=1)
         else:
             start -= timedelta(days=start.weekday() if self.every == "week" else 0)
-            end = start + timedelta(days=PERIODS[self.every])
+            end = start + timedelta(days=DAYS_PER_PERIOD[self.every])
         return start.timestamp(), end.timestamp()
 
     @property
     def days(self) -> float:
         """Mean length of the period, in days."""
-        return PERIODS[self.every]
+        return DAYS_PER_PERIOD[self.every]
 
     def __str__(self) -> str:
         return f"${self.money:,.10g} a {self.every}"
@@ -103,12 +113,12 @@ class Queries(Record):
     """
 
     number: Positive
-    every: Annotated[str, partial(choice, allowed=tuple(PERIODS))]
+    every: Annotated[str, partial(choice, allowed=tuple(DAYS_PER_PERIOD))]
 
     @property
     def per_day(self) -> float:
         """Mean number of queries per day."""
-        return self.number / PERIODS[self.every]
+        return self.number / DAYS_PER_PERIOD[self.every]
 
     @property
     def money(self) -> Money:

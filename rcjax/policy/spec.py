@@ -458,7 +458,7 @@ class Spec:
             ("segment", "goes with the default search: leave {cascade} out", cut and self.cascade is not None),
             ("segment", "has no guarantee: leave {confidence} out", cut and bool(confidence)),
             ("segment", "has no limit on the seconds: leave {max_seconds} out", cut and timed),
-            ("max_seconds", "is no guarantee: leave {confidence} out", timed and bool(confidence)),
+            ("max_seconds", "is not a guarantee: leave {confidence} out", timed and bool(confidence)),
         ]
         for option, problem, is_broken in rules:
             if is_broken:

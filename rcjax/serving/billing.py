@@ -11,7 +11,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -27,7 +27,7 @@ from rcjax.serving.totals import FileTotals, QueryCount, Total, Totals
 
 _SECONDS_BETWEEN_WARNINGS = 60.0  # between two warnings of expensive answers
 
-Option = TypeVar("Option")
+Candidate = TypeVar("Candidate")
 
 _SHADOW_STEP = 1_000_000  # step of shadow calls, so that none of them counts as the first call of a query
 
@@ -45,10 +45,14 @@ class BudgetSpentError(RuntimeError):
             problem = f"what is left of {period} beside running requests does not cover this one"
             super().__init__(f"{problem}: try again")
         else:
-            until = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%d %H:%M UTC")
             problem = f"what is left of {period} does not cover this request"
-            super().__init__(f"{problem}: the next {period.every} begins {until}")
+            super().__init__(f"{problem}: the next {period.every} begins {format_minute(end)}")
         self.end = end
+
+
+def format_minute(time: float) -> str:
+    """Format a time in seconds since 1970 for people, to the minute."""
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 @contextmanager
@@ -79,9 +83,19 @@ class Billing:
         name: the policy's name in the log and the ledger.
         log: the call log. The file `LOG.totals` beside it holds the spending of a period.
         ledger: the ledger, which holds the spending in place of the file, and also the balance of budgets per query.
+        stops_at_budget: whether to refuse a request that the period's money does not cover, rather than give it the
+            cheapest answer.
     """
 
-    def __init__(self, policy: AbstractPolicy, name: str, log: CallLog | None, ledger: Ledger | None = None) -> None:
+    def __init__(
+        self,
+        policy: AbstractPolicy,
+        name: str,
+        log: CallLog | None,
+        ledger: Ledger | None = None,
+        *,
+        stops_at_budget: bool = False,
+    ) -> None:
         self.bill: AbstractBill | None = new_bill(policy, time.time())
         self.charge = Charge(name)
         self._fixed_position = policy.position
@@ -91,8 +105,7 @@ class Billing:
         self._reserved: dict[object, float] = {}
         self._successor: Billing | None = None  # takes over when the policy's file has changed
         self._clients: dict[str, Bill] = {}  # bills by the client's name
-        self.stops_at_budget = False
-        """Whether to refuse a request that the period's money does not cover, in place of the cheapest answer."""
+        self.stops_at_budget = stops_at_budget
         self._last_read: tuple[Total | None, float] = None, 0.0  # a period's total, and the queries of others in it
         self._has_begun = False
         if self._shared_total() is not None and self._totals is not None:
@@ -142,32 +155,32 @@ class Billing:
         return self.bill.money_left(time.time()) if isinstance(self.bill, PeriodBill) else None
 
     @contextmanager
-    def reserve_option(
-        self, options: Sequence[Option], estimate_cost: Callable[[Option], float], client: str | None = None
-    ) -> Iterator[Option]:
-        """Yield the option that a bill allows; the money of a period is put aside for it until the request has ended.
+    def reserve_candidate(
+        self, candidates: Sequence[Candidate], estimate_cost: Callable[[Candidate], float], client: str | None = None
+    ) -> Iterator[Candidate]:
+        """Yield the candidate that a bill allows, and put aside the money of a period for it until the request ends.
 
         Args:
-            options: rungs or models that may answer, in order of preference. The last one is the cheapest, and answers
-                if no option is covered.
-            estimate_cost: returns the money that an option may cost.
+            candidates: rungs or models that may answer, in order of preference. The last one is the cheapest, and
+                answers if no candidate is covered.
+            estimate_cost: returns the money that a candidate may cost.
             client: the client's name.
 
-        Raises BudgetSpentError if the money left for a period covers no option, and the service stops at its budget.
+        Raises BudgetSpentError if the money left for a period covers no candidate, and the service stops at its budget.
         """
         if isinstance(self.bill, PeriodBill):
-            with self._reserve_covered(self.bill.period, options, estimate_cost) as option:
-                yield option
+            with self._reserve_covered(self.bill.period, candidates, estimate_cost) as candidate:
+                yield candidate
         else:
-            yield self._choose_by_aim(options, client)
+            yield self._choose_by_aim(candidates, client)
 
     @contextmanager
     def _reserve_covered(
-        self, period: Period, options: Sequence[Option], estimate_cost: Callable[[Option], float]
-    ) -> Iterator[Option]:
-        """Yield the first option that a period's money covers, else the cheapest, and put its cost aside."""
-        now, costs = time.time(), [estimate_cost(option) for option in options]
-        covered = [place for place, cost in enumerate(costs) if self._covers(cost)]
+        self, period: Period, candidates: Sequence[Candidate], estimate_cost: Callable[[Candidate], float]
+    ) -> Iterator[Candidate]:
+        """Yield the first candidate that the period's money covers, or the cheapest one, and put its cost aside."""
+        now, costs = time.time(), [estimate_cost(candidate) for candidate in candidates]
+        covered = [index for index, cost in enumerate(costs) if self._covers(cost)]
         if not covered and self.stops_at_budget:
             (start, end), left = period.bounds(now), self.money_left or 0.0
             if covers(left, min(costs)):
@@ -178,21 +191,25 @@ class Billing:
                 advice = "no further line says so in this period"
                 warnings.warn(f"policy {self.charge.policy}: {news}: {advice}", CascadeWarning, stacklevel=4)
             raise BudgetSpentError(period, end)
-        place = covered[0] if covered else len(options) - 1
-        with reserving(self._reserved, costs[place]):
-            yield options[place]
+        index = covered[0] if covered else len(candidates) - 1
+        with self.reserve(costs[index]):
+            yield candidates[index]
 
-    def _choose_by_aim(self, options: Sequence[Option], client: str | None) -> Option:
-        """Return the first option while the bill (a named client's own) aims above $0, else the cheapest."""
+    def _choose_by_aim(self, candidates: Sequence[Candidate], client: str | None) -> Candidate:
+        """Return the first candidate, or the cheapest one if the bill of the policy or the named client aims at $0."""
         bill = self.bill if client is None else self._clients.get(client)
-        return options[-1] if bill is not None and not bill.target_cost(time.time()) else options[0]
+        return candidates[-1] if bill is not None and not bill.target_cost(time.time()) else candidates[0]
 
     @contextmanager
     def reserve_shadow(self, cost: float) -> Iterator[bool]:
         """Put aside the money for shadow calls until their end; yield False if the period's money does not cover it."""
         is_covered = self._covers(cost)
-        with reserving(self._reserved, cost if is_covered else 0.0):
+        with self.reserve(cost if is_covered else 0.0):
             yield is_covered
+
+    def reserve(self, cost: float) -> AbstractContextManager[object]:
+        """Put aside the money for calls whose cost may exceed the money left."""
+        return reserving(self._reserved, cost)
 
     def _covers(self, cost: float) -> bool:
         return self.money_left is None or covers(self.money_left - math.fsum(self._reserved.values()), cost)

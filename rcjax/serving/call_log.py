@@ -1,11 +1,11 @@
-"""The log of a cascade in service, and the shadow queries that make it one to tune on. Standard library only.
+"""The log of a cascade in service, and the shadow queries that make the log fit for tuning. Standard library only.
 
 The log has one line of JSON per call of a model, which `rcjax.read_log` reads as it is. Labels come later, by query, as
 `labels=` of `read_log`.
 
 Shadow queries go to all models. A constant share of the queries is a fair sample, but its cost grows with the traffic.
-A check needs a number a week: the share is then this number divided by the running mean of queries a week, over four
-weeks. A mean over hours would favour the nights.
+A check needs a fixed number a week: the share is then this number divided by the mean number of queries a week, over
+the last four weeks. A mean over hours would draw more queries at night.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from rcjax._base.codec import number, object_in
 from rcjax._base.figures import choose_unit, count, percent
 from rcjax._base.files import LineFile, StandardOutput
-from rcjax.policy.ladder import PERIODS, figure_at
+from rcjax.policy.ladder import DAYS_PER_PERIOD, figure_at, split_per_period
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN
 
@@ -147,7 +147,8 @@ class CallLog:
     that equal prompts count once.
 
     If another program, such as logrotate, renames or removes the file, the next line goes to a new file. Without a path
-    lines go to standard output. With `replica=` each line names its replica of the service.
+    lines go to standard output. With `replica=` each line names its replica of the service. `write_or_count` calls
+    `observe=` with the outcome of each call, one of `LOGGED`.
 
     Raises OSError if the file cannot be opened. `write` raises OSError if the file cannot be written, and ValueError
     for a number that JSON cannot hold; then nothing is written.
@@ -174,13 +175,13 @@ class CallLog:
         answers: bool = True,
         prompts: bool = False,
         replica: str | None = None,
+        observe: Callable[[str], None] | None = None,
     ) -> None:
         self.path = None if path is None else os.fspath(path)
         self.answers = answers
         self.prompts = prompts
         self.replica = replica
-        self.observe: Callable[[str], None] | None = None
-        """Called by `write_or_count` with the outcome of each call, one of `LOGGED`."""
+        self.observe = observe
         self._lost = 0  # calls since the last line that was written
         self._lock = threading.Lock()
         self._lines = StandardOutput() if path is None else LineFile(path)
@@ -204,7 +205,7 @@ class CallLog:
     def write_or_count(self, call: Call) -> str | None:
         """Append a call, or count it as lost, and raise nothing, since an answer must not be withheld.
 
-        Returns a line for people when losses begin and when they end, else None.
+        Returns a message for people when losses begin and when they end, else None.
         """
         outcome, reason = "written", ""
         try:
@@ -247,7 +248,7 @@ def call_row(call: Call) -> dict[str, Any]:
 
 
 def has_failed(row: Mapping[str, Any]) -> bool:
-    """Return whether a line of a log is a failed call; an answer without a confidence is no failure.
+    """Return whether a line of a log is a failed call; an answer without a confidence is not a failure.
 
     >>> [has_failed(row) for row in ({"error": "HTTP 500"}, {"error": "no letter", "has_no_confidence": True}, {})]
     [True, False, False]
@@ -332,19 +333,19 @@ class ShadowRate:
     @classmethod
     def of(cls, text: str) -> ShadowRate:
         """Read a rate from a text such as 200/week. Raises ValueError for an invalid one."""
-        amount, _, every = text.strip().lower().partition("/")
+        amount, every = split_per_period(text) or ("", "")
         try:
             queries = float(amount)
         except ValueError:
             queries = math.nan
-        if every.strip() not in PERIODS or not 0 < queries < math.inf:
+        if not 0 < queries < math.inf:
             raise ValueError(f"{text!r}: give a share such as 5%, or queries and a period, such as 200/week")
-        return cls(queries, every.strip())
+        return cls(queries, every)
 
     @property
     def per_second(self) -> float:
         """Shadow queries per second of one worker."""
-        return self.queries / (PERIODS[self.every] * _DAY * self.workers)
+        return self.queries / (DAYS_PER_PERIOD[self.every] * _DAY * self.workers)
 
     def __str__(self) -> str:
         return f"{self.queries:g} queries a {self.every}"

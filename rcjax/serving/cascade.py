@@ -1,7 +1,7 @@
 """Running a cascade: ask model after model, at OpenAI-compatible endpoints, until the policy keeps an answer.
 
     cascade = Cascade(load_policy("policy.json"), AsyncOpenAI(), signal=signals.Choice(), log=CallLog("calls.jsonl"))
-    result = await cascade.ask("Which planet is largest? A Mars, B Jupiter. Reply with the letter.", query="q1")
+    result = await cascade.ask("Which planet is largest? A Mars, B Jupiter. Reply with the letter.", query_id="q1")
 
 Needs `pip install 'rcjax[run]'`; neither JAX nor numpy is imported.
 """
@@ -96,11 +96,11 @@ class Result:
         return visible(f"query {self.query.id}: {summary}: {listed}") if failed else ""
 
 
-def check_query(query: Any, messages: Any) -> None:
+def check_query(query_id: Any, messages: Any) -> None:
     """Refuse an invalid id or invalid messages with a TypeError."""
-    is_id = isinstance(query, Integral | NoneType) or (isinstance(query, str) and query.strip())
-    if isinstance(query, bool) or not is_id:
-        raise TypeError(f"query must be a whole number, or a text that is not empty, not {describe_type(query)}")
+    is_id = isinstance(query_id, Integral | NoneType) or (isinstance(query_id, str) and query_id.strip())
+    if isinstance(query_id, bool) or not is_id:
+        raise TypeError(f"query_id must be a whole number, or a text that is not empty, not {describe_type(query_id)}")
     is_list = isinstance(messages, Sequence) and messages and all(isinstance(message, Mapping) for message in messages)
     if not isinstance(messages, str) and not is_list:
         wanted = "messages must be a text, or a list of messages as the API has them, with one at least"
@@ -119,8 +119,8 @@ class _ShadowCalls:
     """The models to ask."""
     exchanges: list[Exchange]
     """The exchanges with these models so far."""
-    held: ExitStack
-    """Releases the query's place, money and bytes at its end, and logs the models that were not asked."""
+    until_end: ExitStack
+    """Releases the query's slot, money and bytes at its end, and logs the models that were not asked."""
     reserve_bytes: ReserveBytes
 
 
@@ -165,6 +165,10 @@ class Cascade:
             choose their ids could choose the sample or the rung.
         observe: called with each `Call` as it ends, shadow calls too; it should return at once. Its exceptions become
             warnings.
+        observe_shadow: called for each query drawn as a shadow query, with "asked" or with the resource that it lacks:
+            "no slot", "no memory" or "no money".
+        stops_at_budget: whether a query that the money for a period does not cover raises
+            `rcjax.serving.billing.BudgetSpentError`, rather than get the answer of the cheapest rung.
 
     Raises ValueError for invalid arguments. Use one cascade within one event loop, and leave it as a context
     (`async with`) or `await cascade.close()`, so that shadow calls under way are finished.
@@ -195,6 +199,8 @@ class Cascade:
         shadow: float | ShadowRate | ShadowShare = 0.0,
         salt: str | None = None,
         observe: Observe | None = None,
+        observe_shadow: Callable[[str], None] | None = None,
+        stops_at_budget: bool = False,
     ) -> None:
         whole_number(concurrency, "concurrency", 1)
         whole_number(retries, "retries", 0)
@@ -208,20 +214,19 @@ class Cascade:
         if not self.shadow and len(self.all_models) > len(policy.models):
             others = ", ".join(self.all_models[len(policy.models) :])
             raise ValueError(f"models: {others}: the policy has {', '.join(policy.models)}; others need shadow above 0")
-        self.billing = Billing(policy, name, log, ledger)
+        self.billing = Billing(policy, name, log, ledger, stops_at_budget=stops_at_budget)
         defaults = RequestDefaults(client, signal, options or {}, models or {}, timeout, retries)
         self._caller = Caller(make_endpoints(policy, self.all_models, defaults), log, concurrency, observe, timeout)
+        self._observe_shadow = observe_shadow or (lambda outcome: None)
         self._salt = salt
         self._concurrency = concurrency
         self._background: set[asyncio.Task[Any]] = set()
         self._shadow_queries, self._warned_shadow = 0, False
-        self.observe_shadow: Callable[[str], None] = lambda outcome: None
-        """Called for each query drawn as a shadow query: with "asked", or with what it lacks, such as "no money"."""
 
     async def ask(
         self,
         messages: Messages,
-        query: int | str | None = None,
+        query_id: int | str | None = None,
         *,
         options: Mapping[str, Any] | None = None,
         deadline: float | None = None,
@@ -233,7 +238,7 @@ class Cascade:
 
         Args:
             messages: the messages as in the API, or the user's text.
-            query: the query's id, for the log and the draws; random by default.
+            query_id: the query's id, for the log and the draws; random by default.
             options: options of this query's requests; they override the cascade's options, but not the signal's.
             deadline: seconds for the whole query. Each model but the last gets at most half of the time left; when no
                 time is left, the surest answer so far counts.
@@ -245,23 +250,22 @@ class Cascade:
 
         Raises CascadeError if no model answers; TypeError or ValueError for invalid arguments.
         """
-        check_query(query, messages)
+        check_query(query_id, messages)
         for argument, value in {"segment": segment, "client": client}.items():
             require_instance(value, (str, NoneType), argument)
         checked = {} if options is None else checked_options(dict(options))
         if deadline is not None and not number(deadline, "deadline", 0.0, math.inf):
             raise ValueError("deadline must be above 0 seconds")
-        full = replace(self._make_query(messages, query, checked), segment=segment, client=client)
+        full = replace(self._make_query(messages, query_id, checked), segment=segment, client=client)
         end = None if deadline is None else time.monotonic() + deadline
         result, shadow_calls = await self._answer(full, end, deliver)
         if shadow_calls is not None:
-            held = shadow_calls.held
+            until_end = shadow_calls.until_end
             task = asyncio.create_task(self._ask_others(shadow_calls))
-            self._background.add(task)  # the event loop itself keeps no hold of it
+            self._background.add(task)  # the event loop keeps only a weak reference
             task.add_done_callback(self._background.discard)
-            task.add_done_callback(
-                lambda _: held.close()
-            )  # a task cancelled before its first step has released nothing
+            # A task that is cancelled before its first step has released nothing.
+            task.add_done_callback(lambda _: until_end.close())
         if result.status == "failed":
             raise CascadeError(result)
         return result
@@ -274,17 +278,17 @@ class Cascade:
         """
         slots = asyncio.Semaphore(self._concurrency)
 
-        async def answer(query: int | str, messages: Messages) -> Result:
+        async def answer(query_id: int | str, messages: Messages) -> Result:
             async with slots:
-                result, shadow_calls = await self._answer(self._make_query(messages, query))
+                result, shadow_calls = await self._answer(self._make_query(messages, query_id))
                 if shadow_calls is not None:
                     await self._ask_others(shadow_calls)
                 return result
 
         listed = list(questions)
-        for query, messages in listed:
-            check_query(query, messages)
-        return await asyncio.gather(*(answer(query, messages) for query, messages in listed))
+        for query_id, messages in listed:
+            check_query(query_id, messages)
+        return await asyncio.gather(*(answer(query_id, messages) for query_id, messages in listed))
 
     def estimate_cost(self, query: Query) -> float:
         """Estimate the money that an answer may cost, on the upper of the two rungs around the policy's position."""
@@ -333,15 +337,18 @@ class Cascade:
             drawn = self.policy.draw_rung(self._lot(query.id, query.messages), position)
         exchanges = list[Exchange]()
         estimate_cost = partial(self._estimate_rung, query)
-        with ExitStack() as held:
-            rung_index = held.enter_context(self.billing.reserve_option((drawn, 0), estimate_cost, query.client))
+        with ExitStack() as until_shadow_end, ExitStack() as until_paid:
+            reserving = self.billing.reserve_candidate((drawn, 0), estimate_cost, query.client)
+            rung_index = until_paid.enter_context(reserving)
             rung = self.policy.rungs[rung_index]
             policy = rung.for_segment(query.segment)
             reported_rung = None if position is None else rung_index
-            reserve_bytes = held.enter_context(self._keep_shadow()) if query.is_shadow_query else None
-            is_shadow = reserve_bytes is not None and held.enter_context(self._reserve_others(policy.models, query))
+            reserve_bytes = until_shadow_end.enter_context(self._keep_shadow()) if query.is_shadow_query else None
+            is_shadow = reserve_bytes is not None and until_paid.enter_context(
+                self._reserve_others(policy.models, query)
+            )
             if reserve_bytes is not None:
-                self.observe_shadow("asked" if is_shadow else "no money")
+                self._observe_shadow("asked" if is_shadow else "no money")
             query = replace(query, position=position, rung=reported_rung, is_shadow_query=is_shadow)
             try:
                 result = await self._follow(policy, query, end, exchanges, deliver)
@@ -354,10 +361,12 @@ class Cascade:
             others = [model for model in self.all_models if model not in {call.model for call in result.calls}]
             if reserve_bytes is None or not is_shadow or not others:
                 return result, None
+            until_paid.close()  # the bill has the answer's cost: from now on, only the other models need money
+            until_shadow_end.enter_context(self.billing.reserve(self._estimate_sum(query, others)))
             query = replace(query, charge=self.billing.shadow_charge, is_shadow_call=True)
             exchanges = list[Exchange]()
-            held.callback(self._log_unasked, query, others, exchanges)
-            return result, _ShadowCalls(query, others, exchanges, held.pop_all(), reserve_bytes)
+            until_shadow_end.callback(self._log_unasked, query, others, exchanges)
+            return result, _ShadowCalls(query, others, exchanges, until_shadow_end.pop_all(), reserve_bytes)
 
     def _estimate_rung(self, query: Query, index: int) -> float:
         """Estimate the money that a query may cost on a rung if each of its models is asked."""
@@ -367,19 +376,19 @@ class Cascade:
         return math.fsum(self._caller.estimate_cost(query, model) for model in models)
 
     def _make_query(
-        self, messages: Messages, query: int | str | None, options: Mapping[str, Any] = MappingProxyType({})
+        self, messages: Messages, query_id: int | str | None, options: Mapping[str, Any] = MappingProxyType({})
     ) -> Query:
-        name = uuid.uuid4().hex if query is None else str(query)
+        name = uuid.uuid4().hex if query_id is None else str(query_id)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         share = self.shadow_share.count_and_share(time.time()) if self.shadow else 0.0
         is_shadow_query = share > 0 and draw_lot("shadow", self._lot(name, conversation)) < share
         form = request_form_of(conversation, options)
         return Query(name, conversation, options, is_shadow_query=is_shadow_query, request_form=form)
 
-    def _lot(self, query: str, messages: Sequence[Any]) -> str:
+    def _lot(self, query_id: str, messages: Sequence[Any]) -> str:
         """Return the key for a query's draws: its id and a hash of its messages, as a client may repeat an id."""
         digest = hashlib.sha256(json.dumps(messages, default=str).encode()).hexdigest()
-        return f"{'' if self._salt is None else self._salt + ':'}{query}:{digest}"
+        return f"{'' if self._salt is None else self._salt + ':'}{query_id}:{digest}"
 
     def _reserve_others(self, reserved: Sequence[str], query: Query) -> AbstractContextManager[bool]:
         """Put aside the money for the models that may be added; yield whether it is covered.
@@ -391,9 +400,9 @@ class Cascade:
 
     @contextmanager
     def _keep_shadow(self) -> Iterator[ReserveBytes | None]:
-        """Count a shadow query, and keep its bytes, until its calls have ended; yield None if there is no place.
+        """Count a shadow query, and keep its bytes, until its calls have ended; yield None if there is no slot.
 
-        This is decided before the first model is asked: no answer may decide which queries are learnt from.
+        This is decided before the first model is asked: otherwise the answers would decide which queries are tuned on.
         """
         most = _SHADOW_QUERIES_PER_SLOT * self._caller.max_shadow_requests
         if self._shadow_queries >= most:
@@ -410,8 +419,8 @@ class Cascade:
             self._shadow_queries -= 1
 
     def _refuse_shadow(self, outcome: str, reason: str) -> None:
-        """Count a shadow query that has no place, and warn of the first."""
-        self.observe_shadow(outcome)
+        """Count a shadow query that is left out, and warn of the first."""
+        self._observe_shadow(outcome)
         if not self._warned_shadow:
             self._warned_shadow = True
             news = f"{reason}: until one has ended, no other is drawn"
@@ -421,14 +430,14 @@ class Cascade:
         """Ask the models that the policy did not ask."""
         reserve_reply_bytes.set(shadow_calls.reserve_bytes)
         query, exchanges = shadow_calls.query, shadow_calls.exchanges
-        with shadow_calls.held:
+        with shadow_calls.until_end:
             try:
                 await gather_all(self._caller.call(query, model, None, exchanges) for model in shadow_calls.models)
             finally:  # a service that stops still pays for the calls made
                 self.billing.pay_shadow(calls_of(exchanges))
 
     def _log_unasked(self, query: Query, models: Iterable[str], exchanges: list[Exchange]) -> None:
-        """Log the models that a shadow query has not asked, so that readers of the log know it is incomplete."""
+        """Log the models that a shadow query has not asked, so that the log shows that the query is incomplete."""
         asked = {exchange.model for exchange in exchanges}
         for model in models if query.is_shadow_query else ():
             if model not in asked:
@@ -495,7 +504,7 @@ class Cascade:
 
 
 async def gather_all(awaitables: Iterable[Awaitable[Any]]) -> None:
-    """Await all at the same time, and raise the first exception once all have ended: a fault of one stops no other."""
+    """Await all concurrently, and raise the first exception once all have ended: a failure stops no other awaitable."""
     _raise_first(await asyncio.gather(*awaitables, return_exceptions=True))
 
 

@@ -1,8 +1,7 @@
 """Checks of replies, each in a process with a time limit, since a check may hang or crash.
 
 Python's `re` and a user's own check may take for ever on a stranger's text; in another process they block no request.
-`run_command` runs a program that reads an input and prints a verdict. Messages name the failure and its place; they
-quote neither the question nor the reply.
+`run_command` runs a program that reads an input and prints a verdict. Messages quote neither question nor reply.
 """
 
 from __future__ import annotations
@@ -150,7 +149,7 @@ def _members(leader: int, mark: bytes, *, lists_newer: bool) -> Iterator[int]:
 
 
 def _newest_process() -> int:
-    """Return the id of the process that the system started last, of which /proc/loadavg tells; 0 if it does not."""
+    """Return the id of the newest process, from /proc/loadavg; 0 if it cannot be read."""
     try:
         return int(Path("/proc/loadavg").read_text("ascii").split()[-1])
     except (OSError, ValueError, IndexError):
@@ -197,7 +196,7 @@ class _Beginning:
 
 
 class _Process(SpawnProcess):
-    """A process that does not import the user's main module, and whose end also ends the processes that it started."""
+    """A process that does not import the user's main module. When it ends, so do the processes that it started."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         self.beginning = _Beginning()
@@ -474,7 +473,7 @@ def require_runnable(checks: Iterable[ReplyCheck]) -> None:
     """Refuse a check that cannot be run with a ValueError that names the check and the remedy."""
     for check in dict.fromkeys(checks):
         if check.kind == "command":
-            program = shlex.split(check.rest)[0]
+            program = shlex.split(check.argument)[0]
             if shutil.which(program) is None:
                 problem = f"{check.name}: there is no program {program} that can be run: looked for in {os.getcwd()}"
                 raise ValueError(f"{problem} and where the system looks; quote a path with spaces")
@@ -563,7 +562,7 @@ class ReplyChecks:
             self._pools[check.name] = CheckPool(check.name)
         call = partial(self._pools[check.name].call, seconds=self.seconds)
         if check.kind == "regex":
-            reply = await call(search_pattern, check.rest, document["answer"], ())
+            reply = await call(search_pattern, check.argument, document["answer"], ())
         else:
             reply = await call(run_check, _as_json([document]))
         if "failed" in reply:
@@ -571,7 +570,7 @@ class ReplyChecks:
         return reply["value"]
 
     async def _run_command(self, check: ReplyCheck, document: Mapping[str, Any]) -> Any:
-        output, status = await run_command(shlex.split(check.rest), _as_json(document).encode(), self.seconds)
+        output, status = await run_command(shlex.split(check.argument), _as_json(document).encode(), self.seconds)
         if status < 0:
             raise BrokeDownError(status)
         if status:

@@ -170,7 +170,7 @@ async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, 
     Raises CallError for a malformed chunk, for an error in place of a chunk, and if no finish reason has come.
     """
     finished = False
-    calls = defaultdict[int, CallNumbers](CallNumbers)
+    calls = defaultdict[int, ToolCallNumbers](ToolCallNumbers)
     async for data in _events(lines):
         if data == _END:
             with suppress(TimeoutError):  # the response ends, so that the connection can be used again
@@ -244,7 +244,7 @@ _MAX_CALL_LENGTH = 10_000  # characters of arguments: the JSON of longer ones is
 
 
 @dataclass(slots=True)
-class _OpenCall:
+class _OpenToolCall:
     """A tool call in a stream, with the arguments so far."""
 
     number: int
@@ -276,18 +276,18 @@ class _OpenCall:
 
 
 @dataclass(slots=True)
-class CallNumbers:
+class ToolCallNumbers:
     """Numbers the tool calls of a streamed choice, so that the pieces of a call share an index.
 
     Some servers leave the index out, or give all calls the index 0: then a new id or a new name begins a new call.
 
     >>> calls = [{"index": 0, "id": name, "function": {"name": name}} for name in "ab"]
-    >>> numbered = CallNumbers().of_choice({"delta": {"tool_calls": calls}})
+    >>> numbered = ToolCallNumbers().of_choice({"delta": {"tool_calls": calls}})
     >>> [call["index"] for call in numbered["delta"]["tool_calls"]]
     [0, 1]
     """
 
-    _open: dict[int | str | None, _OpenCall] = field(default_factory=dict)
+    _open: dict[int | str | None, _OpenToolCall] = field(default_factory=dict)
     """The last call by each index and id that the server sent; under None the last call of all."""
     _taken: set[int] = field(default_factory=set)
     _next: int = 0
@@ -309,7 +309,7 @@ class CallNumbers:
             number = self._next if index is None or index in self._taken else index
             self._taken.add(number)
             self._next = max(self._next, number + 1)
-            call = _OpenCall(number)
+            call = _OpenToolCall(number)
         self._open |= dict.fromkeys((None, index, call_id), call)
         call.id, call.name = call.id or call_id, call.name or name
         if isinstance(fields.get("arguments"), Mapping):
@@ -324,8 +324,8 @@ def _text_or_none(value: Any) -> str | None:
 
 
 @dataclass(slots=True)
-class PartialCall:
-    """A tool call of which pieces have come; the first name and id count."""
+class PartialToolCall:
+    """A tool call, assembled from its pieces; the first name and id count."""
 
     name: str = ""
     arguments: str = ""
@@ -362,7 +362,7 @@ class Assembly:
 
     texts: list[str] = field(default_factory=list)
     tokens: list[object] = field(default_factory=list)
-    tool_calls: dict[int, PartialCall] = field(default_factory=dict)
+    tool_calls: dict[int, PartialToolCall] = field(default_factory=dict)
     finish_reason: object = None
     usage: object = None
     output_bytes: int = 0
@@ -391,7 +391,7 @@ class Assembly:
         """Add the pieces of tool calls in a delta."""
         for call in objects_in(as_object(delta).get("tool_calls")):
             if isinstance(call.get("index", 0), int):
-                self.tool_calls.setdefault(call.get("index", 0), PartialCall()).add(call)
+                self.tool_calls.setdefault(call.get("index", 0), PartialToolCall()).add(call)
 
     def completion(self, usage: CallUsage, input_bytes: int = 0) -> dict[str, Any]:
         """Return the completion, and add its tokens to the usage if anything arrived.

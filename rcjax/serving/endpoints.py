@@ -26,15 +26,15 @@ from rcjax.serving.usage import TOKEN_LIMITS, CallUsage, Pace, is_text, reply_sa
 
 
 @dataclass(frozen=True, slots=True)
-class AsInLog:
-    """Normalises answers in the way in which the answers of a log are compared."""
+class LoggedForm:
+    """Normalises answers as the log did when it compared them."""
 
     compare: AnswerForm
 
     def __call__(self, text: str) -> str:
         """Return the normalised answer; "" for an empty one.
 
-        >>> AsInLog("choice")("The answer is B."), AsInLog("text")(" 1,000 ")
+        >>> LoggedForm("choice")("The answer is B."), LoggedForm("text")(" 1,000 ")
         ('b', '1000')
         """
         return comparable(text, self.compare) or ""
@@ -44,7 +44,7 @@ class AsInLog:
         return self(text) if self.compare == "choice" else text
 
 
-def votes_apart(record: Mapping[str, Any]) -> Votes | None:
+def separate_votes(record: Mapping[str, Any]) -> Votes | None:
     """Return the signal of votes whose answers are requested one by one; None if the record has another signal.
 
     Returns None also if the votes compare keys of answers, which only the user's own function makes.
@@ -52,20 +52,20 @@ def votes_apart(record: Mapping[str, Any]) -> Votes | None:
     Args:
         record: the policy's record of the model's signal and options.
 
-    >>> votes_apart({"signal": "votes", "samples": 3, "apart": True, "compare": "choice"})
-    Votes(samples=3, temperature=None, normalise=AsInLog(compare='choice'), apart=True)
+    >>> separate_votes({"signal": "votes", "samples": 3, "apart": True, "compare": "choice"})
+    Votes(samples=3, temperature=None, normalise=LoggedForm(compare='choice'), separate=True)
     """
     compare = record.get("compare")
     if record.get("signal") != "votes" or compare not in ANSWER_FORMS or compare == "key":
         return None
-    return Votes(int(record.get("samples", 1)), record.get("temperature"), AsInLog(compare), apart=True)
+    return Votes(int(record.get("samples", 1)), record.get("temperature"), LoggedForm(compare), separate=True)
 
 
 _RESERVED = ("model", "messages")  # fields that rcjax sets in every request
 
 _KNOWN = frozenset(inspect.signature(openai.resources.chat.AsyncCompletions.create).parameters) - {"self"}
 
-_BYTES_PER_TOKEN = 4  # a rule of thumb
+_BYTES_PER_TOKEN = 4  # of English text, as a rule of thumb
 
 #: Two names of one option: a request may have only one of them.
 _SYNONYMS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
@@ -77,7 +77,7 @@ _THINKING_NAMES = """
     thinking_budget thinking_budget_tokens thinking_token_budget
 """
 
-#: Options of servers for the length of a model's thinking. If the model fixes an option among them, all are fixed.
+#: Options of servers that set how long a model thinks. If the operator fixes one of them, clients can set none of them.
 THINKING = frozenset(_THINKING_NAMES.split())
 
 
@@ -86,13 +86,19 @@ class Endpoint:
     """The endpoint of one model: its client, signal, options and price."""
 
     api_client: openai.AsyncOpenAI
-    upstream_model: str  # the name by which the endpoint knows the model
-    signal: Signal | None  # None for a model whose answers are not judged
+    upstream_model: str
+    """The name by which the endpoint knows the model."""
+    signal: Signal | None
+    """The signal that reads the confidence; None for a model whose answers are not judged."""
     options: Mapping[str, object]
-    price: Price | None  # money per million tokens
-    mean_cost: float | None  # mean cost of a call in a log; None if unknown: then a price is needed
-    samples: int = 1  # number of requests for one question, whose answers vote
-    fixed: frozenset[str] = frozenset()  # options that no question replaces
+    price: Price | None
+    """Money per million tokens."""
+    mean_cost: float | None
+    """Mean cost of a call in a log; None if unknown: then a price is needed."""
+    samples: int = 1
+    """Number of requests for one question, whose answers vote."""
+    fixed: frozenset[str] = frozenset()
+    """Options that no question replaces."""
 
     @property
     def routing(self) -> dict[str, Any]:
@@ -117,8 +123,8 @@ class Endpoint:
             if name in overrides and isinstance(base := self.options.get(name), Mapping):
                 options[name] = {**base, **overrides[name]}
         signal_options = self.signal.options if self.signal is not None else {}
-        needed = {name: self.options[name] for name in signal_options if name in self.options}
-        top = max(needed.get("top_logprobs", 0), overrides.get("top_logprobs", 0))
+        needed: dict[str, Any] = {name: self.options[name] for name in signal_options if name in self.options}
+        top = max(chosen.get("top_logprobs") or 0 for chosen in (needed, overrides))
         return {**options, **needed, **({"top_logprobs": top} if top else {})}
 
     def _permitted(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -260,7 +266,7 @@ def make_endpoints(policy: AbstractPolicy, models: Sequence[str], defaults: Requ
             checked_options(options | ({} if settings is None else dict(settings.options))),
             known if settings is None or settings.price is None else settings.price.completed(known),
             policy.cost.get(model),
-            signal.samples if getattr(signal, "apart", False) else 1,
+            signal.samples if getattr(signal, "separate", False) else 1,
             frozenset() if settings is None else settings.fixed,
         )
     unpriced = [model for model, endpoint in endpoints.items() if endpoint.price is None and endpoint.mean_cost is None]
@@ -277,7 +283,7 @@ def _signals(
     signals = {}
     for model in models:
         record = records.get(model, {})
-        candidates = votes_apart(record), given.get(model), signal_from_record(record)
+        candidates = separate_votes(record), given.get(model), signal_from_record(record)
         signals[model] = next((signal for signal in candidates if signal is not None), None)
     unknown = [model for model, one in signals.items() if one is None]
     names = [str(records.get(model, {}).get("signal")) for model in unknown]
@@ -290,7 +296,7 @@ def _signals(
 
 
 def _require_as_tuned(record: Mapping[str, Any], signal: Any, model: str) -> None:
-    """Refuse a signal other than the log's, as the policy's thresholds hold only for the log's signal."""
+    """Refuse a signal that differs from the log's signal: the policy's thresholds hold for that signal alone."""
     difference = describe_difference(record, signal) if record else None
     if difference is not None:
         problem = f"the policy was tuned on another one: {difference}"
@@ -324,6 +330,9 @@ def checked_options(options: dict[str, Any]) -> dict[str, Any]:
     if fixed:
         advice = "name a model by models=, and give messages to ask()"
         raise ValueError(f"options: {' and '.join(fixed)} cannot be set for every question: {advice}")
+    top = options.get("top_logprobs")
+    if top is not None and (isinstance(top, bool) or not isinstance(top, int)):
+        raise ValueError(f"options: top_logprobs must be a whole number, not {describe_type(top)}")
     if options.get("stream"):
         raise ValueError("options: an answer is judged as a whole: stream cannot be used")
     return options

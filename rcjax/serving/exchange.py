@@ -40,7 +40,7 @@ from rcjax.serving.usage import CallUsage, Pace, reply_samples
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of an answer that comes in pieces, as the policy keeps the answer whatever it says."""
+    """A piece of an answer that is delivered while it comes, because the policy keeps it in any case."""
 
     model: str
     """The model that answers, by its name in the policy."""
@@ -274,9 +274,7 @@ class Delivery:
 
     async def forward(self, chunk: Mapping[str, Any]) -> None:
         """Deliver a chunk, or hold it back until one has content."""
-        more = (
-            value for name, value in chunk.items() if name not in _USUAL_FIELDS
-        )  # such as a moderation of the prompt
+        more = (value for name, value in chunk.items() if name not in _USUAL_FIELDS)  # a moderation of the prompt
         if not chunk["choices"] and all(value is None for value in more):  # the usage, of one request alone
             return
         deltas = (as_object(choice.get("delta")) for choice in chunk["choices"])
@@ -370,7 +368,7 @@ class Caller:
             policy: the policy that calibrates the confidence; None for an uncalibrated call.
             exchanges: the ended exchanges of the query, to which this exchange is added when it ends.
             seconds: time limit for the whole call.
-            deliver: receives the answer while it comes, if the policy keeps it whatever it says.
+            deliver: receives the answer while it comes, if the policy keeps it in any case.
         """
         exchange = Exchange(query, model, self.endpoints[model], pace=self._paces[model])
         delivery = None

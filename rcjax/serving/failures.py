@@ -25,7 +25,7 @@ from rcjax.policy.signals.answers import as_object
 
 
 class CascadeWarning(UserWarning):
-    """A hindrance of a cascade that goes on: a confidence cannot be read, a call is not logged, or money is spent."""
+    """A problem that stops no cascade: a confidence cannot be read, a call is not logged, or the money is spent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Failure:
     """HTTP status; None if there was no answer."""
     code: str | None = None
     """The server's code of the error, such as "insufficient_quota"."""
-    wait: float | None = None
+    retry_after: float | None = None
     """Seconds of back-off that the server asks for."""
     transient: bool = False
     """Whether a retry may work: after a timeout, a lost connection, 408, 409, 429 or 5xx."""
@@ -117,7 +117,7 @@ def finish_reason_of(choice: Any) -> str | None:
 
 
 def ends_badly(reason: str | None) -> bool:
-    """Return whether a finish reason says that there is no answer.
+    """Return whether a finish reason reports a reply without an answer.
 
     >>> ends_badly("length"), ends_badly("content_filter: RECITATION"), ends_badly("MALFORMED_FUNCTION_CALL")
     (False, True, True)
@@ -209,12 +209,12 @@ def is_transient(status: int) -> bool:
 
 
 def unusable_error(data: Any) -> CallError:
-    """Return the error of data that is no completion or chunk: the server's error, or a malformed answer."""
+    """Return the error of data that is neither a completion nor a chunk: the server's error, or a malformed answer."""
     return body_failure(data) or malformed_error("no choices" if isinstance(data, Mapping) else "not a JSON object")
 
 
-def read_wait(headers: Mapping[str, str]) -> float | None:
-    """Read the seconds of back-off from a reply's headers, given in milliseconds, seconds or a date; None without."""
+def read_retry_after(headers: Mapping[str, str]) -> float | None:
+    """Read the seconds of back-off from a reply's headers: milliseconds, seconds or a date. None if there are none."""
     for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         try:
             seconds = float(headers.get(name, "")) * scale
@@ -248,9 +248,9 @@ class ApiError(Exception):
     """One word for programs."""
     param: str | None = None
     """The field with the fault."""
-    wait: float | None = None
+    retry_after: float | None = None
     """Seconds of back-off before a retry."""
-    lasting: bool = False
+    no_retry: bool = False
     """Whether clients should not retry, whatever the status."""
     counted_as: str | None = None
     """The reason in the figures; None if it is the code."""
@@ -266,8 +266,8 @@ class ApiError(Exception):
     @property
     def headers(self) -> dict[str, str]:
         """Headers of the error: the back-off, and whether to retry, which OpenAI's clients obey."""
-        wait = {} if self.wait is None else {"retry-after": str(max(1, math.ceil(self.wait)))}
-        return wait | ({"x-should-retry": "false"} if self.lasting else {})
+        retry_after = {} if self.retry_after is None else {"retry-after": str(max(1, math.ceil(self.retry_after)))}
+        return retry_after | ({"x-should-retry": "false"} if self.no_retry else {})
 
     def to_json(self) -> dict[str, Any]:
         """Return the body of the error.
@@ -309,17 +309,17 @@ def upstream_error(failure: Failure | None, errors: Sequence[str]) -> ApiError:
     if failure is None:
         return ApiError(504, "no model could answer in time", "deadline_exceeded")
     if failure.status == 402 or failure.code in NO_CREDIT:
-        return ApiError(502, problem, "upstream_out_of_credit", lasting=True)
+        return ApiError(502, problem, "upstream_out_of_credit", no_retry=True)
     if failure.status in _GATEWAY_FAULTS:
-        return ApiError(502, problem, "upstream_failed", lasting=True)
-    status, reason, wait = 502, "upstream_failed", failure.wait
+        return ApiError(502, problem, "upstream_failed", no_retry=True)
+    status, reason, retry_after = 502, "upstream_failed", failure.retry_after
     if failure.status in _REQUEST_FAULTS:
-        status, reason, wait = failure.status or 400, "upstream_refused", None
+        status, reason, retry_after = failure.status or 400, "upstream_refused", None
     elif failure.status == 429:
-        status, reason, wait = 429, "upstream_rate_limited", failure.wait or 1.0
+        status, reason, retry_after = 429, "upstream_rate_limited", failure.retry_after or 1.0
     elif failure.timed_out:
-        status, reason, wait = 504, "upstream_timed_out", None
-    return ApiError(status, problem, failure.code or reason, wait=wait, counted_as=reason)
+        status, reason, retry_after = 504, "upstream_timed_out", None
+    return ApiError(status, problem, failure.code or reason, retry_after=retry_after, counted_as=reason)
 
 
 def in_short(problem: BaseException) -> str:

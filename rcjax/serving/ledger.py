@@ -160,7 +160,7 @@ class Ledger:
         redis: Any = import_extra("redis", "ledger")
         retrying = import_extra("redis.retry", "ledger"), import_extra("redis.backoff", "ledger")
         self._refusals = redis.AuthenticationError, redis.exceptions.NoPermissionError
-        self.place = place_of(url)
+        self.address = address_of(url)
         try:
             self._client: Any = redis.Redis.from_url(
                 url,
@@ -170,7 +170,7 @@ class Ledger:
                 retry=retrying[0].Retry(retrying[1].NoBackoff(), 0),
             )
         except (ValueError, redis.RedisError):
-            raise ValueError(f"{self.place}: {_ADVICE}") from None
+            raise ValueError(f"{self.address}: {_ADVICE}") from None
         plain = re.sub(r"[^\w.-]", "_", replica or socket.gethostname())[:64]
         self._process = f"{plain}:{uuid.uuid4().hex[:12]}"
         self._totals: dict[tuple[str, str, float], LedgerTotal] = {}
@@ -190,7 +190,7 @@ class Ledger:
         try:
             self._client.ping()
         except self._refusals as problem:
-            raise ValueError(f"{self.place} refuses: {type(problem).__name__}: check the password") from None
+            raise ValueError(f"{self.address} refuses: {type(problem).__name__}: check the password") from None
         except Exception:  # the store may come later
             return
 
@@ -275,8 +275,8 @@ class Ledger:
         if self._thread is not None:
             self._thread.join(2 * ANSWER_SECONDS)
         if self.waiting and not self.sync():
-            news = f"the ledger at {self.place} was not told of {count(self.waiting, 'payment')}"
-            warnings.warn(f"{news}: their money counts as left", CascadeWarning, stacklevel=2)
+            news = f"the ledger at {self.address} did not get {count(self.waiting, 'payment')}"
+            warnings.warn(f"{news}: the other replicas count their money as unspent", CascadeWarning, stacklevel=2)
         self._client.close()
 
     def _run(self) -> None:
@@ -291,16 +291,16 @@ class Ledger:
         if self.down_since is None:
             self.down_since = time.time()
             since = datetime.fromtimestamp(self.down_since, UTC)
-            news = f"the ledger at {self.place} does not answer since {since:%Y-%m-%d %H:%M:%S UTC} ({kind})"
-            rest = "answers go on, and what they cost is counted later"
+            news = f"the ledger at {self.address} has not answered since {since:%Y-%m-%d %H:%M:%S UTC} ({kind})"
+            rest = "answers go on, and their cost is counted when it answers again"
             warnings.warn(visible(f"{news}: {rest}"), CascadeWarning, stacklevel=2)
 
     def _note_answer(self) -> None:
         self.has_answered = True
         if self.down_since is not None:
-            news = f"the ledger at {self.place} answers again, after {time.time() - self.down_since:.0f} s"
+            news = f"the ledger at {self.address} answers again, after {time.time() - self.down_since:.0f} s"
             self.down_since = None
-            warnings.warn(f"{news}: all that was spent meanwhile is counted", CascadeWarning, stacklevel=2)
+            warnings.warn(f"{news}: the spending of the meantime is counted", CascadeWarning, stacklevel=2)
 
 
 _UNSAFE = re.compile(r"[^\w.:/@+-]")
@@ -308,10 +308,10 @@ _UNSAFE = re.compile(r"[^\w.:/@+-]")
 _ADVICE = "give redis://host:6379, or rediss:// for TLS, with name:password@ before the host if the store wants that"
 
 
-def place_of(url: str) -> str:
+def address_of(url: str) -> str:
     """Return the address of a store without its password, for messages. Raises ValueError for an invalid one.
 
-    >>> place_of("redis://:secret@ledger:6379/1")
+    >>> address_of("redis://:secret@ledger:6379/1")
     'redis://ledger:6379/1'
     """
     with suppress(ValueError):
@@ -319,7 +319,7 @@ def place_of(url: str) -> str:
         port = f":{parts.port}" if parts.port else ""
         if parts.scheme in ("redis", "rediss") and parts.hostname:
             return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
-    raise ValueError(f"the ledger's address is none: {_ADVICE}")
+    raise ValueError(f"not an address of a ledger: {_ADVICE}")
 
 
 def _label(time: float) -> str:

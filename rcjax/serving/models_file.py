@@ -185,7 +185,7 @@ def _read_settings(name: str, table: Any, where: str) -> ModelSettings:
     for key in table:
         if key not in SETTINGS:
             more = f"no input price: {_PRICED}; and " if is_listed else ""
-            raise ValueError(f"{where}: {more}{key} is no setting of a model: there are {', '.join(SETTINGS)}")
+            raise ValueError(f"{where}: {more}{key} is not a setting of a model: there are {', '.join(SETTINGS)}")
     kinds = zip(PRICES, (_Money, _Money, _Money | None, _Money | None), strict=True)
     price = (
         _FREE

@@ -35,7 +35,7 @@ from rcjax.serving.failures import (
     error_word,
     is_transient,
     malformed_error,
-    read_wait,
+    read_retry_after,
 )
 from rcjax.serving.usage import CallUsage
 
@@ -149,7 +149,7 @@ class FairQueue:
     def __init__(self, number: int = 1, every: int = 1) -> None:
         self._number, self._every = number, every
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._idle = 0
+        self._iteration = 0
 
     async def wait_turn(self) -> None:
         """Wait for this task's turn."""
@@ -161,8 +161,8 @@ class FairQueue:
         await turn
 
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._idle = (self._idle + 1) % self._every
-        left = 0 if self._idle else self._number
+        self._iteration = (self._iteration + 1) % self._every
+        left = 0 if self._iteration else self._number
         while left and self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():  # its task may be cancelled
@@ -322,10 +322,10 @@ def _retry_wait(error: Exception, failure: Failure, retries: int) -> float | Non
     """Return the seconds before the next attempt, as OpenAI's client computes them; None if no retry is of use."""
     word = error.response.headers.get("x-should-retry") if isinstance(error, openai.APIStatusError) else None
     may_retry = {"true": True, "false": False}.get(word or "", failure.transient)
-    if not may_retry or (failure.wait or 0.0) > _MAX_WAIT:
+    if not may_retry or (failure.retry_after or 0.0) > _MAX_WAIT:
         return None
     first, longest = _BACKOFF
-    return failure.wait or min(longest, first * 2.0 ** min(retries, 10)) * random.uniform(0.75, 1.0)
+    return failure.retry_after or min(longest, first * 2.0 ** min(retries, 10)) * random.uniform(0.75, 1.0)
 
 
 async def stream(
@@ -414,7 +414,7 @@ def _error_of_client(error: Exception, connected: bool = False) -> CallError:
         if isinstance(error, openai.APIStatusError):
             status, name = error.status_code, f"HTTP {error.status_code}"
             kind = name if status in _STATUSES else "HTTP other"
-            failure = Failure(status, code, read_wait(error.response.headers), is_transient(status))
+            failure = Failure(status, code, read_retry_after(error.response.headers), is_transient(status))
         return CallError(f"{name} ({code})" if code else name, failure, kind=kind)
     if kinds & {"TransportError", "ClientError"}:
         return connection_error(timed_out=timed_out, transient=not connected)

@@ -177,14 +177,18 @@ class CallUsage:
 
     def remarks(self, price: Price | None) -> list[str]:
         """Return sentences for people about unusual ways in which the money was computed."""
-        remarks = ["its server tells tokens that a request cannot have: its bytes count"] if self.impossible else []
+        remarks = (
+            ["its server reports more tokens than the request can have: the cost is estimated from bytes"]
+            if self.impossible
+            else []
+        )
         exact = price and price.exact
         costs = [(_reported_cost(report), exact and exact.money(tokens)) for tokens, report in self.reported]
         are_wrong = [_is_wrong(cost, by_price) for cost, by_price in costs if cost is not None]
         if any(are_wrong):
-            remarks.append("its server tells a cost that its tokens cannot have: prices count")
+            remarks.append("its server reports a cost far above its tokens' price: the price is used")
         if not all(are_wrong):
-            return [*remarks, "its server tells what calls cost, which counts in place of prices"]
+            return [*remarks, "its server reports the cost of each call: it is used in place of prices"]
         tokens, (_, _, cached, stored) = self.tokens, price or Price(0, 0, 0, 0)
         lacking = (
             (tokens.cached_input and cached is None, "cached_input"),

@@ -74,7 +74,7 @@ def test_options_that_do_not_go_together_are_refused(folder):
         ("--budget", "70/month"): "--queries: is missing: say how many queries come, such as --queries 200000/month",
         ("--budget", "70/day", "--queries", "5"): "give queries and a period, such as 200000/month",
         ("--budget", "0/week", "--queries", "5/day"): "'0' is not above 0",
-        ("--budget", "70/year"): "is no sum of money",
+        ("--budget", "70/year"): "is not a sum of money",
     }.items():
         result = run("tune", folder / "log.csv", *line)
         assert (result.exit_code, said in " ".join(result.stderr.replace("│", " ").split())) == (2, True), line

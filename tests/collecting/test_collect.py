@@ -269,7 +269,7 @@ def test_a_file_of_something_else_stays_as_it_is(content, place):
         (["{questions}", "--models", "{models}"], "Invalid value for --out"),
         (["{questions}", "--models", "{models}", "--out", "{questions}"], "must not be the file of QUESTIONS"),
         (["{questions}", "--models", "{models}", "--out", "log.csv"], "give a name that ends in .jsonl"),
-        (["{questions}", "--models", "{models}", "--dry-run", "--signal", "sure"], "'sure' is no signal"),
+        (["{questions}", "--models", "{models}", "--dry-run", "--signal", "sure"], "'sure' is not a signal"),
         (["{questions}", "--models", "{models}", "--dry-run", "--budget", "0"], "not above 0"),
     ],
 )

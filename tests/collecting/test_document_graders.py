@@ -59,7 +59,7 @@ def test_no_call_and_several_calls():
 
 def test_an_invalid_right_answer_gives_no_verdict():
     for wrong in ("Paris", 5, [5], {"name": 5}, {"name": "f", "arguments": []}):
-        with pytest.raises(NoVerdictError, match="is no list of calls"):
+        with pytest.raises(NoVerdictError, match="is not a list of calls"):
             verdict([call()], wrong)
 
 

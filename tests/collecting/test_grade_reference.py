@@ -44,7 +44,7 @@ def test_a_judge_says_what_is_the_same(place):
 
 def test_options_that_need_a_reference_are_reported(place):
     (place / "answers.jsonl").write_text("")
-    cases = {"--into judged_b": "whose verdicts go to judged_same", "--out a.jsonl": "goes with the log of a service"}
+    cases = {"--into judged_b": "its verdicts go to judged_same", "--out a.jsonl": "goes with the log of a service"}
     for options, words in cases.items():
         result = run("grade", place / "answers.jsonl", "--reference", "large", *options.split())
         assert result.exit_code == 2

@@ -109,7 +109,7 @@ def test_the_default_grader_suits_the_right_answers(reference, choices, name):
 @pytest.mark.parametrize(
     ("named", "says"),
     [
-        (["exactly"], "'exactly' is no grader: give exact, choice, number"),
+        (["exactly"], "'exactly' is not a grader: give exact, choice, number"),
         (["exact", "number"], "one for all; for a kind of question give KIND=number"),
         (["regex:("], "no regular expression"),
         (["python:json:nothing"], "the module json has no function nothing"),

@@ -151,4 +151,4 @@ def test_a_judge_with_a_scale_beside_labels(place):
     assert document["agreement"] == pytest.approx(1 - 0.4 * wrong / len(rows))
     assert "scores from 0 to 1 are in the column judged" in document["notes"]
     assert refused.exit_code == 2
-    assert "goes without --reference" in refused.stderr
+    assert "cannot be combined with --reference" in refused.stderr

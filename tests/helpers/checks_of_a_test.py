@@ -19,7 +19,7 @@ FUNCTIONS = {
     "floods": ("return 'x' * 10**6", "the check gave nonsense: a value that is not a number from 0 to 1"),
     "above": ("return 1.5", "the check gave nonsense: a value that is not a number from 0 to 1"),
     "none": ("return float('nan')", "the check gave nonsense: a value that is not a number from 0 to 1"),
-    "odd": ("return {'confidence': 0.5, 'cost': -1}", "the check gave nonsense: a cost that is no money"),
+    "odd": ("return {'confidence': 0.5, 'cost': -1}", "the check gave nonsense: a cost that is not a sum of money"),
 }
 
 #: The same of what a program does.

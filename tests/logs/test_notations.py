@@ -63,7 +63,7 @@ def test_a_model_that_is_no_text_is_refused(model, tmp_path):
     path = tmp_path / "log.jsonl"
     row = {"query": 1, "model": model, "correct": 1, "confidence": 0.5, "cost": 1}
     path.write_text("\n".join(json.dumps(row | {"query": number}) for number in range(4)) + "\n")
-    with pytest.raises(LogError, match=r"row 1: model .*small.* is no text: give the model's name, a string"):
+    with pytest.raises(LogError, match=r"row 1: model .*small.* is not a text: give the model's name, a string"):
         read_log(path)
 
 

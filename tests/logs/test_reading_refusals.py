@@ -146,7 +146,7 @@ def test_costs_that_would_overflow_are_refused_with_their_row(cost):
 
 
 @pytest.mark.parametrize(
-    ("tokens", "why"), [(1e290, " leads to a cost "), (1.234, "1.234 is no whole number: give the number")]
+    ("tokens", "why"), [(1e290, " leads to a cost "), (1.234, "1.234 is not a whole number: give the number")]
 )
 def test_impossible_tokens_are_refused_with_their_row(tokens, why):
     frame = table().with_columns(input_tokens=pl.Series([1.0, 1.0, 1.0, tokens, 1.0, 1.0]), output_tokens=0.0)
@@ -174,7 +174,7 @@ def test_one_model_or_one_answer_is_too_little():
             ("p.toml, model llama3: no input price", "with a dot in quotes"),
         ),
         ("[small]\ninput = -1\noutput = 1", ("p.toml, model small: input price -1", "per million tokens")),
-        ("small = 1", ("p.toml, model small: 1 is no price",)),
+        ("small = 1", ("p.toml, model small: 1 is not a price",)),
         ("small = " + "[" * 100_000, ("p.toml: cannot be read: it is nested too deeply",)),
         ("# nothing", ("p.toml: no prices",)),
     ],

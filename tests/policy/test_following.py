@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from rcjax.policy.following import WINDOW, Bill, PeriodBill
-from rcjax.policy.ladder import PERIODS, Period, position_at
+from rcjax.policy.ladder import DAYS_PER_PERIOD, Period, position_at
 
 COSTS = (2e-5, 5e-5, 1e-4, 3e-4)
 BUDGET = 8e-5
@@ -165,9 +165,9 @@ def test_clocks_that_jump_change_no_spending_of_the_true_period(every):
     assert np.ptp(positions[true]) < 1.2
 
 
-@given(time=st.floats(0, 4e9), every=st.sampled_from([*PERIODS]))
+@given(time=st.floats(0, 4e9), every=st.sampled_from([*DAYS_PER_PERIOD]))
 def test_periods_follow_each_other(time, every):
     period = Period(1.0, every)
     start, end = period.bounds(time)
     assert (start <= time < end, period.bounds(end)[0], period.bounds(start)) == (True, end, (start, end))
-    assert (end - start) / DAY / PERIODS[every] == pytest.approx(1, abs=0.09)
+    assert (end - start) / DAY / DAYS_PER_PERIOD[every] == pytest.approx(1, abs=0.09)

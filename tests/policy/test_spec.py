@@ -26,7 +26,7 @@ BROKEN = [
     ({"period": "month"}, False, "period must be an object, but it is 'month'"),
     ({"cascade": ""}, False, "cascade must be"),
     ({"judged": True}, False, "judged needs confidence"),
-    ({"max_seconds": MEAN, **ERROR, "confidence": 0.9}, False, "max_seconds is no guarantee: leave confidence out"),
+    ({"max_seconds": MEAN, **ERROR, "confidence": 0.9}, False, "max_seconds is not a guarantee: leave confidence out"),
 ]
 
 #: What goes together, one option after the other.

@@ -72,7 +72,7 @@ def call(query, cost, time, charge):
 def test_workers_of_one_log_share_the_money_through_kills_and_rotation(tmp_path, clock):
     """Nine of ten queries come to one worker; it is killed and started anew, and the log is renamed."""
     path = tmp_path / "calls.jsonl"
-    busy, idle, paid, apart = Worker(path, clock), Worker(path, clock), [], []
+    busy, idle, paid, differences = Worker(path, clock), Worker(path, clock), [], []
     other = Worker(path, clock, name="other")
     for query in range(2000):
         clock.now = START + DAY * query / 2000
@@ -82,10 +82,10 @@ def test_workers_of_one_log_share_the_money_through_kills_and_rotation(tmp_path,
             os.rename(path, tmp_path / f"calls-202411{query}.jsonl")
         paid.append((idle if query % 10 == 9 else busy).answer(query))
         other.answer(query)
-        apart.append(abs(busy.billing.money_left - idle.billing.money_left))
+        differences.append(abs(busy.billing.money_left - idle.billing.money_left))
     assert sum(paid) == pytest.approx(200, rel=0.01)
     assert np.mean(paid[:1000]) == pytest.approx(0.1, rel=0.15)  # by day and night alike
-    assert max(apart) < 10 * 0.3 * 1.4 * 1.5  # what came since the last look
+    assert max(differences) < 10 * 0.3 * 1.4 * 1.5  # what came since the last look
     new = Worker(path, clock).billing
     assert new.money_left == pytest.approx(200 - sum(paid))
     assert new.bill.queries == pytest.approx(busy.billing.bill.queries, rel=0.01)  # how many queries come
@@ -94,7 +94,7 @@ def test_workers_of_one_log_share_the_money_through_kills_and_rotation(tmp_path,
 
 def test_the_end_of_the_money_is_a_warning_once_a_period(tmp_path, clock):
     worker, ended = Worker(tmp_path / "calls.jsonl", clock, dearer=20.0), []
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         for query in range(3000):
             clock.now = START + 2 * DAY * query / 3000
@@ -103,7 +103,7 @@ def test_the_end_of_the_money_is_a_warning_once_a_period(tmp_path, clock):
                 ended.append(worker.billing.position)
     assert {*ended} == {0.0}
     what = "policy policy: the money of this day is spent ($200 a day): the cheapest rung answers until it ends"
-    assert [str(one.message) for one in heard] == [what] * 2
+    assert [str(one.message) for one in warned] == [what] * 2
 
 
 def test_queries_per_day_counts_a_log_and_its_rotated_files(tmp_path, clock):
@@ -167,22 +167,20 @@ def test_requests_that_began_before_a_reload_count_after_it(clock):
 
 
 def test_money_put_aside_stays_aside_after_a_reload(clock):
-    before, after = Billing(LADDER, "policy", None), Billing(LADDER, "policy", None)
-    after.stops_at_budget = True
-    with before.reserve_option([150.0], float):
+    before, after = Billing(LADDER, "policy", None), Billing(LADDER, "policy", None, stops_at_budget=True)
+    with before.reserve_candidate([150.0], float):
         after.continue_from(before)
-        with pytest.raises(BudgetSpentError), after.reserve_option([100.0], float):
+        with pytest.raises(BudgetSpentError), after.reserve_candidate([100.0], float):
             pass
-    with after.reserve_option([100.0], float) as chosen:
+    with after.reserve_candidate([100.0], float) as chosen:
         assert chosen == 100.0
 
 
 def test_money_that_running_requests_reserve_is_refused_for_a_moment_alone(clock):
-    billing = Billing(LADDER, "policy", None)
-    billing.stops_at_budget = True
-    with billing.reserve_option([150.0], float):
+    billing = Billing(LADDER, "policy", None, stops_at_budget=True)
+    with billing.reserve_candidate([150.0], float):
         for costs, end in (([100.0], None), ([300.0, 100.0], None), ([201.0], START + DAY)):
-            with pytest.raises(BudgetSpentError) as refused, billing.reserve_option(costs, float):
+            with pytest.raises(BudgetSpentError) as refused, billing.reserve_candidate(costs, float):
                 pass
             assert refused.value.end == end
             assert ("try again" in str(refused.value)) == (end is None)
@@ -190,13 +188,15 @@ def test_money_that_running_requests_reserve_is_refused_for_a_moment_alone(clock
 
 def test_an_answer_that_costs_a_hundred_times_its_rung_is_a_warning_once_a_minute(clock):
     billing = Billing(Ladder(LADDER.rungs, LADDER.position, budget=0.1), "policy", None)
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         for cost, expected, later in ((29, 0.3, 0), (31, 0.3, 0), (90, 0.3, 59), (29, None, 2), (31, None, 0)):
             clock.now += later
             billing.pay([SimpleNamespace(cost=cost, seconds=1.0)], expected)
     what = "policy policy: an answer cost $31, where its rung was tuned to cost $0.3: "
-    assert [str(one.message) for one in heard] == [f"{what}is a count of its server wrong, or max_tokens too high?"] * 2
+    assert [str(one.message) for one in warned] == [
+        f"{what}is a count of its server wrong, or max_tokens too high?"
+    ] * 2
 
 
 @pytest.fixture
@@ -273,9 +273,9 @@ def test_a_full_disk_is_a_warning_once_and_totals_are_saved_later(tmp_path, toda
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(FileTotals, "sync", full)
-    with pytest.warns(CascadeWarning, match=r"cannot save spending to .*totals: No space") as told:
+    with pytest.warns(CascadeWarning, match=r"cannot save spending to .*totals: No space") as warned:
         paid = ask(worker, today, range(5))
-    assert len(told) == 1
+    assert len(warned) == 1
     assert worker.billing.position_of("a") == worker.billing.position == 0
     monkeypatch.setattr(FileTotals, "sync", real)
     paid += ask(worker, today, range(5, 10))
@@ -289,18 +289,18 @@ def test_no_request_waits_for_a_process_that_holds_the_lock_of_the_totals(tmp_pa
     path = tmp_path / "calls.jsonl"
     worker = Worker(path, today)
     paid = ask(worker, today, range(3))
-    with open(f"{path}.totals") as holder, warnings.catch_warnings(record=True) as heard:
+    with open(f"{path}.totals") as holder, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         files.fcntl.flock(holder, files.fcntl.LOCK_EX)
-        for seconds, told in ((2, 0), (50, 0), (10, 1), (60, 1)):
+        for seconds, number in ((2, 0), (50, 0), (10, 1), (60, 1)):
             today.now += seconds
             request = threading.Thread(target=worker.billing.catch_up, daemon=True)
             request.start()
             request.join(10)
             assert not request.is_alive()
-            assert len(heard) == told
+            assert len(warned) == number
     what = f"cannot save spending to {path}.totals: {LOCKED}: the cheapest rung answers until this works"
-    assert str(heard[0].message) == what
+    assert str(warned[0].message) == what
     paid += ask(worker, today, range(3, 6))
     assert Worker(path, today).billing.money_left == pytest.approx(200 - paid)
 

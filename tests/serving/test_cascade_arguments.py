@@ -62,9 +62,9 @@ def test_a_policy_without_prices_in_its_provenance_needs_none():
     [
         (b"What?", "q", "messages must be a text, or a list of messages .*, not a bytes"),
         ([None], "q", "messages must be a text, or a list"),
-        ("What?", 1.5, "query must be .*, not a float"),
-        ("What?", True, "query must be .*, not a bool"),
-        ("What?", " ", "query must be a whole number, or a text that is not empty"),
+        ("What?", 1.5, "query_id must be .*, not a float"),
+        ("What?", True, "query_id must be .*, not a bool"),
+        ("What?", " ", "query_id must be a whole number, or a text that is not empty"),
     ],
 )
 def test_an_invalid_question_is_refused(messages, query, says):
@@ -72,6 +72,13 @@ def test_an_invalid_question_is_refused(messages, query, says):
         ask(script(small=good("A", SURE)), messages, query=query)
     with pytest.raises(TypeError, match=says):
         batch([(1, "?"), (query, messages)])
+
+
+def test_a_number_of_likely_tokens_may_be_none_but_no_text():
+    result, server = ask(script(small=good("A", SURE)), asking={"options": {"top_logprobs": None}})
+    assert (result.text, server.requests[0]["top_logprobs"]) == ("A", 20)
+    with pytest.raises(ValueError, match="top_logprobs must be a whole number, not a text"):
+        ask(script(small=good("A", SURE)), asking={"options": {"top_logprobs": "5"}})
 
 
 def batch(questions):

@@ -25,7 +25,7 @@ from rcjax.serving import ledger as module
 from rcjax.serving.billing import Billing
 from rcjax.serving.failures import ApiError
 from rcjax.serving.gateway.clients import Client, ClientLimits
-from rcjax.serving.ledger import Ledger, place_of
+from rcjax.serving.ledger import Ledger, address_of
 
 pytestmark = in_a_store
 MONEY = LADDER.period.money
@@ -128,7 +128,7 @@ def test_an_answer_of_the_store_that_is_lost_counts_once(shared, ledgers, name):
         far.catch_up()
         assert far.money_left == MONEY - 7.0
     news = "\n".join(str(one.message) for one in said)
-    assert re.search(r"does not answer since \d{4}-\d\d-\d\d .*\(TimeoutError\): answers go on", news)
+    assert re.search(r"has not answered since \d{4}-\d\d-\d\d .*\(TimeoutError\): answers go on", news)
     assert "answers again, after" in news
     proxy.close()
 
@@ -149,7 +149,7 @@ def test_an_emptied_store_is_restored_by_the_replicas(ledgers, name):
             assert one.position > 0.0  # answers go on
             forgetful.start()
             assert settled(one, two) == [MONEY - 15.0] * 2
-        assert sum("does not answer" in str(one.message) for one in said) == 2  # once for each
+        assert sum("has not answered since" in str(one.message) for one in said) == 2  # once for each
         late = Billing(LADDER, name, None, ledgers(forgetful.url))
         assert late.money_left == MONEY - 15.0
 
@@ -184,17 +184,17 @@ def test_a_malformed_reply_of_the_store_is_a_failure(ledgers, name, monkeypatch,
     ledger = ledgers("redis://127.0.0.1:1")
     ledger.total(name, "day", (0.0, 86_400.0))
     monkeypatch.setattr("redis.client.Pipeline.execute", lambda self: [reply])
-    with pytest.warns(UserWarning, match="does not answer since"):
+    with pytest.warns(UserWarning, match="has not answered since"):
         assert not ledger.sync()
 
 
 def test_without_any_total_the_cheapest_rung_answers(ledgers, name):
-    with pytest.warns(UserWarning, match="does not answer"):
+    with pytest.warns(UserWarning, match="has not answered since"):
         billing = Billing(LADDER, name, None, ledgers("redis://127.0.0.1:1"))
     assert billing.position == 0.0
     assert Billing(replace(LADDER, period=None), name, None, ledgers("redis://127.0.0.1:1")).position > 0.0
     paying(3.0, billing)
-    with pytest.warns(UserWarning, match=r"was not told of 1 payment: their money counts as left"):
+    with pytest.warns(UserWarning, match=r"did not get 1 payment: the other replicas count their money as unspent"):
         billing._totals.close()
 
 
@@ -206,7 +206,7 @@ def test_a_replica_that_begins_without_the_store_takes_no_old_queries_for_new_on
     settled(one)
     proxy = Proxy(shared.port)
     proxy.cut = "requests"
-    with pytest.warns(UserWarning, match="does not answer"):
+    with pytest.warns(UserWarning, match="has not answered since"):
         late = Billing(LADDER, name, None, ledgers(proxy.url, "b", answer_seconds=2.0))
     proxy.cut = ""
     with pytest.warns(UserWarning, match="answers again"):
@@ -270,7 +270,7 @@ def test_a_client_with_money_is_refused_until_the_ledger_has_answered(shared, le
         limits.reserve(client, lambda: 0.1),
     ):
         pass
-    assert (refused.value.status, refused.value.reason, refused.value.wait) == (503, "ledger_unavailable", 1.0)
+    assert (refused.value.status, refused.value.reason, refused.value.retry_after) == (503, "ledger_unavailable", 1.0)
     with limits.reserve(replace(client, money=None), lambda: 0.1):
         pass
     one = ledgers(shared.url)
@@ -284,9 +284,9 @@ def test_the_spending_of_a_client_or_policy_that_is_new_while_the_ledger_is_away
     with store() as mortal:
         one = ledgers(mortal.url)
         limits = ClientLimits(one)
-        limits.watch([known])
+        limits.track([known])
         assert one.sync()
-    with pytest.warns(UserWarning, match="does not answer"):
+    with pytest.warns(UserWarning, match="has not answered since"):
         assert not one.sync()
     with limits.reserve(known, lambda: MONEY):
         pass
@@ -327,9 +327,9 @@ def test_requests_do_not_wait_for_a_store_that_hangs(ledgers, name):
 
 
 def test_messages_show_addresses_without_passwords(capfd):
-    assert place_of("rediss://name:secret@host:1/2") == "rediss://host:1/2"
+    assert address_of("rediss://name:secret@host:1/2") == "rediss://host:1/2"
     for wrong in ("http://host", "redis://", "host:6379", "redis://host:x", "redis://:se cret@[1"):
-        with pytest.raises(ValueError, match=r"^the ledger's address is none: give redis://host:6379") as problem:
+        with pytest.raises(ValueError, match=r"^not an address of a ledger: give redis://host:6379") as problem:
             Ledger(wrong)
         assert "cret" not in str(problem.value)
     with store("--requirepass", "secret") as locked:
@@ -404,7 +404,7 @@ def test_five_processes_one_killed_and_one_cut_off_keep_to_one_budget(tmp_path):
         spent = replicas.spent()
         assert spent / MONEY == pytest.approx(1.0, abs=0.01)
         said = (tmp_path / "e").read_text()
-        assert said.count("does not answer since") == said.count("answers again, after") == 1
+        assert said.count("has not answered since") == said.count("answers again, after") == 1
         proxy.close()
 
 

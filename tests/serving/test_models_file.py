@@ -80,7 +80,7 @@ def test_the_key_of_openai_does_not_go_elsewhere(path, monkeypatch):
         ("[llama3.2-1b]\ninput = 1\noutput = 1", "put a name with a dot in quotes"),
         (
             "[x]\ninput = 1\noutput = 1\nkey_evn = 'K'",
-            "key_evn is no setting of a model: there are model, base_url",
+            "key_evn is not a setting of a model: there are model, base_url",
         ),
         ("[x]\ninput = '1'\noutput = 1", "x.input: must be a number, but it is '1'"),
         (
@@ -88,7 +88,7 @@ def test_the_key_of_openai_does_not_go_elsewhere(path, monkeypatch):
             "x.options.extra_headers: the header '' cannot be sent",
         ),
         ("[x]\ninput = 1\noutput = 1\nbase_url = 'localhost:1'", "x.base_url: must begin with http"),
-        ("[x]\ninput = 1\noutput = 1\nsignal = 'sure'", "'sure' is no signal: give choice, verification"),
+        ("[x]\ninput = 1\noutput = 1\nsignal = 'sure'", "'sure' is not a signal: give choice, verification"),
         ("[x\n", "cannot be read"),
     ],
 )
@@ -115,9 +115,11 @@ def test_another_kind_and_other_encodings(tmp_path, path):
 @pytest.mark.parametrize("key", ["sk-live-1234", "AIzaSyD3xample", "AKIAIOSFODNN7EXAMPLE", "sk_live_12"])
 def test_a_key_in_the_place_of_its_variable_is_not_repeated(path, key):
     path.write_text(WHOLE.replace("SMALL_KEY", key))
-    with pytest.raises(ValueError, match="the environment variable that key_env names with its key is not set") as told:
+    with pytest.raises(
+        ValueError, match="the environment variable that key_env names with its key is not set"
+    ) as refused:
         read_models(path)["small-1.5b"].key()
-    assert key not in str(told.value)
+    assert key not in str(refused.value)
 
 
 @pytest.mark.parametrize("more", [r"\r\nx-evil: 1", r"\n", " ", r"\u0000", r"\t"])

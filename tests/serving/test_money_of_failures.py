@@ -135,8 +135,8 @@ def test_what_came_back_costs_the_mean_streamed_or_not():
 
 
 def test_tokens_reported_before_a_stream_broke_off_count():
-    told = {"prompt_tokens": 100, "completion_tokens": 1}
-    events = [{**event, "usage": told} for event in events_of(completion("A"))[:2]]
+    usage = {"prompt_tokens": 100, "completion_tokens": 1}
+    events = [{**event, "usage": usage} for event in events_of(completion("A"))[:2]]
     assert booked(Response(events, hang=True), streamed=True) == (pytest.approx((100 * 3 + 15) / 1e6), (False,))
 
 
@@ -205,8 +205,8 @@ def test_an_answer_that_is_not_judged_costs_at_least_its_bytes(path):
         page = service.get("/metrics").body.decode()
     assert got == wanted
     for name in ("large", "policy"):
-        told = page.partition(f'rcjax_request_cost_total{{policy="{name}"}} ')[2].split()[0]
-        assert float(told) == pytest.approx(sum(cost for case, (cost, _, _) in got.items() if case[-1] == name))
+        counted = page.partition(f'rcjax_request_cost_total{{policy="{name}"}} ')[2].split()[0]
+        assert float(counted) == pytest.approx(sum(cost for case, (cost, _, _) in got.items() if case[-1] == name))
 
 
 def test_votes_that_never_came_have_no_part_in_the_mean():
@@ -249,7 +249,7 @@ def test_a_call_is_paid_and_logged_where_its_warnings_are_exceptions(tmp_path):
         ):
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                with pytest.raises(CascadeWarning, match="tells what calls cost"):
+                with pytest.raises(CascadeWarning, match="reports the cost of each call"):
                     await cascade.ask("A or B?")
             return cascade.billing.balance
 

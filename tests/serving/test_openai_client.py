@@ -117,8 +117,8 @@ def test_every_option_is_sent(kind, monkeypatch):
 
     ((line, headers, body),), reply, usage = asyncio.run(main())
     assert line == "post /v1/chat/completions?api-version=2 http/1.1"
-    told = {name: value for name, value in options.items() if not name.startswith("extra") and name != "timeout"}
-    assert body == {"model": "org/m", "messages": MESSAGES} | told | options["extra_body"]
+    fields = {name: value for name, value in options.items() if not name.startswith("extra") and name != "timeout"}
+    assert body == {"model": "org/m", "messages": MESSAGES} | fields | options["extra_body"]
     expected = {"authorization": "bearer key", "x-own": "1", "content-type": "application/json"}
     assert expected.items() <= headers.items()
     assert float(headers["x-stainless-read-timeout"]) == 40

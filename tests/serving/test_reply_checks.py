@@ -96,8 +96,8 @@ def test_the_document_that_a_check_gets(place):
     reply = Reply(("B",), finish_reason="tool_calls", tool_calls=calls)
     came, *_ = verdicts(["command:./told"], reply, {"response_format": form, "extra_headers": {"Authorization": "key"}})
     assert came == {"command:./told": 1.0}
-    told = json.loads((place / "told.json").read_text())
-    assert told == {
+    received = json.loads((place / "told.json").read_text())
+    assert received == {
         "question": SECRET,
         "messages": ASKED,
         "answer": "B",

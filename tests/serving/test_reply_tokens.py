@@ -117,7 +117,7 @@ def test_tokens_are_those_of_the_text():
         for told in (False, True) if "�" not in "".join(tokens) and "<0x" not in "".join(tokens) else (False,):
             reply = reply_of(text, *(token(one, -0.5, told=told) for one in tokens))
             read = None if reply.tokens is None else [one.text for one in reply.tokens]
-            if read != wanted or (wanted is None) != (reply.without_tokens is not None):
+            if read != wanted or (wanted is None) != (reply.tokens_problem is not None):
                 got[text, *tokens] = read
     assert got == {}
 
@@ -176,8 +176,8 @@ def test_the_confidence_is_that_of_the_answer_given():
     assert (sampled.answer, sampled.logprob, sampled.likeliest) == near("B", math.log(0.3), "A")
     likeliest = CHOICE.read(reply_of("A", ("A", math.log(0.6), *top)))
     assert (likeliest.answer, likeliest.logprob, likeliest.likeliest) == near("A", math.log(0.6), None)
-    told = CHOICE.read(reply_of("The answer is B", ("The", math.log(0.05), *top), (" answer is B", -0.1)))
-    assert (told.answer, told.logprob, told.likeliest) == near("B", math.log(0.3), "A")
+    reading = CHOICE.read(reply_of("The answer is B", ("The", math.log(0.05), *top), (" answer is B", -0.1)))
+    assert (reading.answer, reading.logprob, reading.likeliest) == near("B", math.log(0.3), "A")
     article = CHOICE.read(
         reply_of("A moon, so the answer is (B).", ("A", -0.1, *top), (" moon, so the answer is (B).", -1))
     )

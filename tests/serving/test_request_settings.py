@@ -138,8 +138,8 @@ def test_a_signal_that_changed_is_refused_and_options_of_answers_that_are_not_us
             asked = json.loads(row["request_settings"]) | {"options": {"max_tokens": 2}}
             log.write(again(row, request_settings=json.dumps(asked)))
     with pytest.warns(rcjax.logs.LeftOutWarning):
-        told = rcjax.read_log(path, labels=labels, task="choice").request_settings
-    assert all(record["options"] == {"max_tokens": 1} and record["signal"] == "choice" for record in told.values())
+        recorded = rcjax.read_log(path, labels=labels, task="choice").request_settings
+    assert all(record["options"] == {"max_tokens": 1} and record["signal"] == "choice" for record in recorded.values())
     with CallLog(path) as log:
         log.write(again(row, query="another", request_settings=json.dumps({"signal": "mean"})))
     with pytest.raises(rcjax.LogError, match="was asked for its confidence in several ways, choice, mean"):
@@ -148,9 +148,9 @@ def test_a_signal_that_changed_is_refused_and_options_of_answers_that_are_not_us
 
 def again(row, **changes):
     """A call from its line."""
-    told = {name: value for name, value in row.items() if name in Call.__slots__}
+    fields = {name: value for name, value in row.items() if name in Call.__slots__}
     query = Query(changes.pop("query", row["query"]), (), is_shadow_query=row["shadow"])
-    return Call(**{"text": None, "confidence": row["calibrated"], **told, "query": query, **changes})
+    return Call(**{"text": None, "confidence": row["calibrated"], **fields, "query": query, **changes})
 
 
 def test_a_failed_call_records_its_settings(tmp_path):

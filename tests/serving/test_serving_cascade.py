@@ -114,7 +114,7 @@ def test_conversations_and_clients_and_signals_by_model():
         (Response(completion(None)), "an answer without text (finish_reason stop)"),
         (Response(completion("A", choices=[{"message": "x"}])), "an answer without text (finish_reason unknown)"),
         (Response(completion("A")), "the reply has no log-probabilities: use"),
-        (Response(completion("Well", [("Well", {"Well": -0.1})])), "no choice of A, B, C, D is among"),
+        (Response(completion("Well", [("Well", {"Well": -0.1})])), "none of the choices A, B, C, D is among"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::rcjax.serving.failures.CascadeWarning")
@@ -254,11 +254,11 @@ async def fail_to_deliver(_):
 
 def test_a_failing_observer_is_a_warning(tmp_path):
     says = "observe= failed, .* RuntimeError in test_serving_cascade.py"
-    with CallLog(tmp_path / "calls.jsonl") as log, pytest.warns(CascadeWarning, match=says) as told:
+    with CallLog(tmp_path / "calls.jsonl") as log, pytest.warns(CascadeWarning, match=says) as warned:
         result, _ = ask(script(small=good("A", SURE)), observe=fail, log=log)
     rows = (tmp_path / "calls.jsonl").read_text().splitlines()
     assert (result.status, result.text, len(rows)) == ("answered", "A", 1)
-    assert "s3cret" not in str([one.message for one in told])
+    assert "s3cret" not in str([one.message for one in warned])
 
 
 def test_a_call_is_paid_for_though_its_report_fails(tmp_path, monkeypatch):
@@ -284,18 +284,18 @@ def test_no_answer_waits_for_shadow_calls_and_only_so_many_shadow_queries_are_un
 
     async def main():
         async with serving(script(small=good("A", SURE), middle=stuck, large=stuck)) as (server, client):
-            cascade = Cascade(POLICY, client, signal=signals.Choice(), concurrency=1, timeout=600.0, shadow=1.0)
-            cascade.observe_shadow = outcomes.append
+            slots = {"concurrency": 1, "timeout": 600.0, "shadow": 1.0, "observe_shadow": outcomes.append}
+            cascade = Cascade(POLICY, client, signal=signals.Choice(), **slots)
             async with asyncio.timeout(60):
                 first = await cascade.ask("?", "q0")
                 while len(server.requests) < 2:  # a shadow call is under way
                     await asyncio.sleep(0.01)
                 drawn = [first, *[await cascade.ask("?", f"q{i}") for i in range(1, 16)]]
-                with pytest.warns(CascadeWarning, match="16 shadow queries are under way") as told:
+                with pytest.warns(CascadeWarning, match="16 shadow queries are under way") as warned:
                     left_out = [await cascade.ask("?", f"q{i}") for i in range(16, 20)]
             assert [result.query.is_shadow_query for result in (*drawn, *left_out)] == [True] * 16 + [False] * 4
             assert outcomes == ["asked"] * 16 + ["no slot"] * 4
-            assert [each.category for each in told].count(CascadeWarning) == 1
+            assert [each.category for each in warned].count(CascadeWarning) == 1
             assert asked(server) == ["small", "middle", *["small"] * 19]
 
     asyncio.run(main())

@@ -15,7 +15,7 @@ from rcjax.policy import Policy, Rule, signals
 from rcjax.policy.signals.signal import describe_difference, record_signal
 from rcjax.serving.call_log import CallLog, Query
 from rcjax.serving.cascade import Cascade
-from rcjax.serving.endpoints import AsInLog, Endpoint, votes_apart
+from rcjax.serving.endpoints import Endpoint, LoggedForm, separate_votes
 from rcjax.serving.exchange import Caller
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
@@ -86,7 +86,7 @@ def test_reservations_and_estimates_count_each_answer_once(samples, n):
         return Response({**reply, "choices": [{**reply["choices"][0], "index": index} for index in range(n)]})
 
     async def main():
-        signal = signals.Votes(samples, apart=True) if samples > 1 else signals.Votes(n)
+        signal = signals.Votes(samples, separate=True) if samples > 1 else signals.Votes(n)
         async with serving(behave) as (_, client):
             price, mean = Price(0, 10), 1e-5 * 200 * samples * n
             endpoint = Endpoint(client, "small", signal, {"n": n}, price, mean, samples)
@@ -152,8 +152,8 @@ def test_records_tell_the_votes_and_make_the_signal_again(tmp_path):
     assert {name: record[name] for name in ("signal", "samples", "apart", "compare")} == {
         "signal": "votes", "samples": 3, "apart": True, "compare": "text",
     }  # fmt: skip
-    again = votes_apart(record)
-    assert again.normalise == AsInLog("text")
+    again = separate_votes(record)
+    assert again.normalise == LoggedForm("text")
     assert describe_difference(record, again) is None
     assert record_signal(signals.Votes()) == {"signal": "votes", "samples": 5, "temperature": 0.7}
     asked = {"request_settings": {"small": record, "large": {"signal": "mean"}}}
@@ -169,7 +169,7 @@ def test_keys_are_made_by_the_users_function():
     policy = voting_policy(provenance=votes("key"))
     with pytest.raises(ValueError, match="signal of small: the policy was tuned on votes, which runs code, so the"):
         ask(policy=policy, signal={"large": signals.MeanLogprob()})
-    keyed = {"small": signals.Votes(3, None, planet, apart=True), "large": signals.MeanLogprob()}
+    keyed = {"small": signals.Votes(3, None, planet, separate=True), "large": signals.MeanLogprob()}
     said = "It is Mars!", "venus, I think", "mars of course"
     result, requests = ask(*said, policy=policy, signal=keyed)
     assert (result.model, result.text, result.answer) == ("small", "It is Mars!", "mars")

@@ -396,7 +396,7 @@ def score_to_label(score: Any, most: float, place: str) -> float | None:
     try:
         value = math.nan if word is None else most * word if isinstance(word, bool) else float(word)
     except (TypeError, ValueError):
-        problem = "is no number, and no word such as yes or no: put one there"
+        problem = "is neither a number nor a word such as yes or no: put one there"
         raise LogError(f"{place}: the score {score!r:.60} {problem}") from None
     if math.isnan(value):
         return None

@@ -319,7 +319,7 @@ def open_table(path: Path) -> Path | TextFile:
     try:
         rows = [dict(row) for row in json.loads(path.read_text("utf-8-sig"))]
     except (RecursionError, TypeError, ValueError) as problem:
-        raise DamageError(f"{path.name}: is no array of JSON objects: {problem}: is it whole?") from None
+        raise DamageError(f"{path.name}: is not an array of JSON objects: {problem}: is it whole?") from None
     return TextFile("\n".join(map(json.dumps, rows)).encode(), separator=None)
 
 

@@ -85,7 +85,7 @@ def request_form_of(messages: Sequence[Mapping[str, Any]], options: Mapping[str,
 
 
 def _without_prose(schema: Any, *, names: bool = False) -> Any:
-    """Strip the prose of a schema; with `names`, the keys of the object are the user's names, and stay."""
+    """Strip the prose of a schema. With `names`, the keys of the object are names chosen by the user: all are kept."""
     if isinstance(schema, Mapping):
         kept = {key: value for key, value in schema.items() if names or key not in _PROSE}
         return {key: _without_prose(value, names=key in _NAMED and not names) for key, value in kept.items()}

@@ -44,7 +44,7 @@ class Reply:
     """The text of each sample."""
     tokens: tuple[Token, ...] | None = None
     """Tokens of the first sample, if the endpoint gives them."""
-    without_tokens: str | None = None
+    tokens_problem: str | None = None
     """Reason why the tokens of the endpoint cannot be used, such as hidden reasoning."""
     finish_reason: str | None = None
     """Finish reason of the first sample, as the endpoint gives it."""
@@ -149,7 +149,7 @@ _TOKEN_ID = re.compile(r"token_id:\d+")  # vLLM with return_tokens_as_token_ids
 
 
 class TokensError(SignalError):
-    """The error for tokens that cannot be used; `reason` lacks the remedy, which the message has."""
+    """The error for tokens that cannot be used; the message has the reason and the remedy, `reason` has no remedy."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"{NO_LOGPROBS} (the log-probabilities of this reply cannot be used: {reason})")
@@ -260,7 +260,7 @@ def _alternatives(top: Any) -> Iterator[tuple[str, float]]:
 
 
 def _is_another(logprob: float, shares: Mapping[str, Sequence[float]], text: str) -> bool:
-    """Return whether a token is missing from the alternatives of its text: they leave enough probability for it."""
+    """Return whether a token is missing from its alternatives, which leave enough probability for it."""
     if any(math.isclose(logprob, share, rel_tol=_SAME, abs_tol=_SAME) for share in shares[text]):
         return False
     total = math.fsum(math.exp(share) for several in shares.values() for share in several)
@@ -300,12 +300,12 @@ def _without_blanks(content: bytes) -> bytes:
 
 
 def _in_ascii(content: bytes) -> bytes:
-    """Keep ASCII only: servers give neither text nor bytes for a token that is part of another character."""
+    """Keep ASCII only: servers give neither text nor bytes for a token that is part of a non-ASCII character."""
     return bytes(byte for byte in _without_blanks(content) if byte < 128)
 
 
 def _with_halves(span: slice, pieces: Sequence[bytes], target: bytes) -> slice:
-    """Extend a span found by its ASCII by the neighbouring pieces of other characters of the target."""
+    """Extend a span that was found by its ASCII characters to the neighbouring pieces of the other characters."""
     first, end = span.start, span.stop
     while first and target[0] > 127 and _is_beyond_ascii(pieces[first - 1]):
         first -= 1

@@ -65,8 +65,8 @@ class ReplyCheck(OneReply):
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not is_reply_check(self.name):
-            raise ValueError(f"{self.name!r} is no check: give {', '.join(CHECK_NAMES)}")
-        _NAME_CHECKS[self.kind](self.name, self.rest)
+            raise ValueError(f"{self.name!r} is not a check: give {', '.join(CHECK_NAMES)}")
+        _NAME_CHECKS[self.kind](self.name, self.argument)
 
     @property
     def kind(self) -> str:
@@ -74,7 +74,7 @@ class ReplyCheck(OneReply):
         return self.name.partition(":")[0]
 
     @property
-    def rest(self) -> str:
+    def argument(self) -> str:
         """The name after the first colon."""
         return self.name.partition(":")[2]
 
@@ -84,7 +84,7 @@ class ReplyCheck(OneReply):
         return self.kind in ("python", "command")
 
     @property
-    def judges(self) -> frozenset[str]:
+    def judged_fields(self) -> frozenset[str]:
         """Fields of a request that the check can judge the answer by, unlike other signals."""
         calls = self.runs_code or self.kind == "call"
         return frozenset({"response_format"} | ({"tools", "tool_choice"} if calls else set()))
@@ -111,7 +111,7 @@ class ReplyCheck(OneReply):
         """Return the reading of a check that needs no process, `length`; SignalError for other checks."""
         if self.kind != "length":
             raise SignalError("the check runs in a process of its own: rcjax.Cascade, collect and serve run it")
-        least, most = _read_bounds(self.name, self.rest)
+        least, most = _read_bounds(self.name, self.argument)
         valid = reply.finish_reason not in TRUNCATED and least <= len(reply.text) <= most
         return self.reading(reply, Verdict(float(valid)))
 
@@ -168,9 +168,9 @@ def read_verdict(value: Any) -> Verdict | None:
     if not _is_number(value, 1.0):
         raise ValueError("a value that is not a number from 0 to 1")
     if isinstance(cost, bool) or not _is_number(cost, MAX_COST):
-        raise ValueError("a cost that is no money")
+        raise ValueError("a cost that is not a sum of money")
     if not isinstance(key, str | None):
-        raise ValueError("a key that is no text")
+        raise ValueError("a key that is not a text")
     return Verdict(float(value), float(cost), key)
 
 

@@ -29,6 +29,9 @@ from rcjax.policy.signals.reply_checks import CHECK_NAMES, ReplyCheck, is_reply_
 _WRAPPING = "▁Ġ \t\r\nĊ()[]{}<>*_`\"'.,:;“”‘’"  # characters that tokenizers and formats put around a letter
 
 
+_ASK_FOR_LETTER = "ask for the letter alone"
+
+
 def choice_logprob(
     tokens: Sequence[Token] | None, choices: Iterable[str], given: str | None = None
 ) -> tuple[str, float]:
@@ -36,8 +39,8 @@ def choice_logprob(
 
     The probability of the choice is summed over its spellings among the likeliest tokens, such as "A", " A", "(A", "A."
     and "a". Tokens before it without a letter, such as "(" or "**", are skipped, and their probability is a factor. The
-    probability is not divided by that of all choices together: mass on other tokens is doubt too, and no digit is lost
-    close to 1.
+    probability is not divided by that of all choices together: probability on other tokens is doubt, too, and the
+    division would lose digits close to 1.
 
     Args:
         tokens: tokens of the reply.
@@ -63,13 +66,13 @@ def read_choice(
     if not tokens:
         raise SignalError(NO_LOGPROBS)
     logprobs = _sum_spellings(tokens, choices)
-    advice = "is among the likeliest first tokens: ask for the letter alone"
     if not logprobs:
-        raise SignalError(f"no choice of {', '.join(choices)} {advice}")
+        listed = ", ".join(choices)
+        raise SignalError(f"none of the choices {listed} is among the likeliest first tokens: {_ASK_FOR_LETTER}")
     likeliest = max(logprobs, key=logprobs.__getitem__)
     choice = given or _generated_choice(tokens, choices) or likeliest
     if choice not in logprobs:
-        raise SignalError(f"the choice made, {choice}, {advice.replace('is', 'is not', 1)}")
+        raise SignalError(f"the choice made, {choice}, is not among the likeliest first tokens: {_ASK_FOR_LETTER}")
     return choice, logprobs[choice], None if likeliest == choice else likeliest
 
 
@@ -236,8 +239,8 @@ class Signal(Protocol):
 
 def _tokens_of(reply: Reply | None) -> tuple[Token, ...] | None:
     """Return the tokens of a reply. Raises SignalError for tokens that cannot be used."""
-    if reply is not None and reply.without_tokens is not None:
-        raise SignalError(reply.without_tokens)
+    if reply is not None and reply.tokens_problem is not None:
+        raise SignalError(reply.tokens_problem)
     return None if reply is None else reply.tokens
 
 
@@ -313,18 +316,18 @@ class Votes(OneReply):
         samples: number of samples.
         temperature: temperature of the samples; None leaves it to the options of the request.
         normalise: function to the form in which answers are compared; it may extract the number from a text.
-        apart: whether a cascade sends a separate request for each sample, which works at any endpoint.
+        separate: whether a cascade sends a separate request for each sample, which works at any endpoint.
     """
 
     samples: int = 5
     temperature: float | None = 0.7
     normalise: Callable[[str], str] = normalise_answer
-    apart: bool = False
+    separate: bool = False
 
     @property
     def options(self) -> Mapping[str, Any]:
         """Number of samples, unless each has its own request, and the temperature."""
-        number = {} if self.apart else {"n": self.samples}
+        number = {} if self.separate else {"n": self.samples}
         return number if self.temperature is None else {**number, "temperature": self.temperature}
 
     def read(self, reply: Reply, second: Reply | None = None) -> Reading:
@@ -333,7 +336,7 @@ class Votes(OneReply):
         The answer is in the form of `normalise`, or of `normalise.answer` if `normalise` is an object with that method.
         """
         if len(reply.texts) < self.samples:
-            reason = "the others failed" if self.apart else "the endpoint ignores n; use rcjax.policy.signals.Stated"
+            reason = "the others failed" if self.separate else "the endpoint ignores n; use rcjax.policy.signals.Stated"
             raise SignalError(f"the reply has {len(reply.texts)} of {self.samples} samples: {reason}")
         answer, share = vote_share(reply.texts, self.normalise)
         normalise = getattr(self.normalise, "answer", self.normalise)
@@ -410,14 +413,16 @@ class PickedChoice:
 
 
 def require_signal_name(name: str) -> None:
-    """Raise ValueError unless a name is that of a signal or of a check of replies.
+    """Raise ValueError for a name of neither a signal nor a check of replies.
 
     >>> require_signal_name("regex:^(yes|no)$")
     """
     if is_reply_check(name):
         ReplyCheck(name)
     elif name not in SIGNAL_NAMES:
-        raise ValueError(f"{name!r} is no signal: give {', '.join(SIGNAL_NAMES)}, or a check: {', '.join(CHECK_NAMES)}")
+        raise ValueError(
+            f"{name!r} is not a signal: give {', '.join(SIGNAL_NAMES)}, or a check: {', '.join(CHECK_NAMES)}"
+        )
 
 
 def signal_by_name(name: str, choices: Sequence[str] = ()) -> Signal:
@@ -450,7 +455,7 @@ def record_signal(signal: Any) -> dict[str, Any]:
         return {"signal": type(signal).__name__}
     values = {field: getattr(signal, field) for field in getattr(type(signal), "__dataclass_fields__", {})}
     if name == "votes":
-        values |= _record_comparison(values.pop("normalise"))
+        values |= {"apart": values.pop("separate")} | _record_comparison(values.pop("normalise"))
         values = {field: value for field, value in values.items() if value not in (None, False)}
     return {"signal": name} | {field: list(v) if isinstance(v, tuple) else v for field, v in values.items()}
 
@@ -477,9 +482,9 @@ def describe_difference(record: Mapping[str, Any], signal: Any) -> str | None:
 
 
 def signal_from_record(record: Mapping[str, Any]) -> Signal | None:
-    """Build the signal that `record_signal` recorded; None if that takes the user's code.
+    """Build the signal that `record_signal` recorded; None if the signal runs the user's code.
 
-    The user's own signal takes code, and so do some checks: a file must not choose the code that a service runs.
+    The user's own signals and some checks run code, and a file must not choose the code that a service runs.
 
     >>> signal_from_record({"signal": "choice", "choices": ["A", "B"], "top": 5})
     Choice(choices=('A', 'B'), top=5)
@@ -495,6 +500,8 @@ def signal_from_record(record: Mapping[str, Any]) -> Signal | None:
         return None if check.runs_code else check
     if name not in SIGNAL_NAMES or "normalise" in values or (name == "choice" and "choices" not in values):
         return None
+    if name == "votes":
+        values["separate"] = values.pop("apart", False)
     if name == "votes" and "choices" in values:
         values["normalise"] = PickedChoice(values.pop("choices"))
     try:

@@ -131,11 +131,21 @@ class Settings:
         folder = os.environ.get(METRICS_FOLDER)
         return FileTotals(None if folder is None else Path(folder) / "clients.totals")
 
-    def open_log(self) -> CallLog | None:
-        """Open the call log; None without one. Raises OSError if it cannot be opened."""
+    def open_log(self, observe: Callable[[str], None] | None = None) -> CallLog | None:
+        """Open the call log; None without one. Raises OSError if it cannot be opened.
+
+        Args:
+            observe: receives the outcome of each line.
+        """
         if self.log is None:
             return None
-        return CallLog(self.log_file, answers=self.log_answers, prompts=self.log_prompts, replica=self.replica)
+        return CallLog(
+            self.log_file,
+            answers=self.log_answers,
+            prompts=self.log_prompts,
+            replica=self.replica,
+            observe=observe,
+        )
 
     def open_ledger(self) -> Ledger | None:
         """Make the ledger; None without one. Raises ValueError for an invalid address."""
@@ -186,14 +196,16 @@ class Deployment:
     digest: str
     """A hash of the policy's JSON (`digest_of`)."""
     cascade: Cascade
-    checkable_fields: frozenset[str] = frozenset()
+    is_untuned: bool = False
+    """Whether there is no policy yet, and one model answers everything."""
+    judged_fields: frozenset[str] = frozenset()
     """Fields of requests, such as tools, for which the checks of all models can judge the answer."""
     request_forms: frozenset[str] | None = None
     """Digests of the forms of requests in the policy's log; None if the log has none: then every form is judged."""
 
     def why_not_judged(self, request: ChatRequest) -> tuple[str, ...]:
         """Return the reasons, in words, why the policy does not judge the answer to a request; empty if it does."""
-        unseen = tuple(part for part in request.parts_not_judged if part not in self.checkable_fields)
+        unseen = tuple(part for part in request.parts_not_judged if part not in self.judged_fields)
         if unseen:
             return unseen
         if self.request_forms is None or request.request_form in self.request_forms:
@@ -201,9 +213,9 @@ class Deployment:
         return (request.describe_unknown_form(self.request_forms),)
 
     @property
-    def is_untuned(self) -> bool:
-        """Whether there is no policy yet, and one model answers everything."""
-        return not self.policy.calibrations
+    def version(self) -> tuple[str, bool]:
+        """The policy's digest, and whether a file has the policy."""
+        return self.digest, not self.is_untuned
 
     @property
     def shadow_models(self) -> tuple[str, ...]:
@@ -239,7 +251,7 @@ class Catalog:
         return [
             name
             for name, deployment in self.policies.items()
-            if before is None or before.policies[name].digest != deployment.digest
+            if before is None or before.policies[name].version != deployment.version
         ]
 
     def describe_changes(self, before: Catalog, models: str) -> Iterator[str]:
@@ -297,13 +309,12 @@ class CatalogMaker:
         settings = self.settings
         earlier = {} if before is None else before.policies
         tuned = {name for name, deployment in earlier.items() if not deployment.is_untuned}
-        policies: dict[str, AbstractPolicy] = {}
+        policies: dict[str, AbstractPolicy | None] = {}
         for name, path in settings.policies.items():
             if path is not None and (settings.pass_model is None or name in tuned or path.exists()):
                 policies[name] = load_policy(path)
-            elif settings.pass_model is not None:  # a policy without calibrations
-                model, rules = settings.pass_model, (Rule(1.0, "answer"),)
-                policies[name] = Policy((model,), {}, {model: rules}, {model: 0.0})
+            elif settings.pass_model is not None:
+                policies[name] = None
         catalog = self.make(policies, read_models(settings.models), before)
         for name, deployment in catalog.policies.items():
             bill = deployment.cascade.billing.bill
@@ -313,12 +324,15 @@ class CatalogMaker:
         return catalog
 
     def make(
-        self, policies: Mapping[str, AbstractPolicy], models: Mapping[str, ModelSettings], before: Catalog | None = None
+        self,
+        policies: Mapping[str, AbstractPolicy | None],
+        models: Mapping[str, ModelSettings],
+        before: Catalog | None = None,
     ) -> Catalog:
         """Make a catalog of policies and models, both by their names for clients. Raises ValueError.
 
         Args:
-            policies: policies by name.
+            policies: policies by name; None for a policy that is still to come.
             models: models by name.
             before: the last catalog, whose deployments of unchanged policies stay.
         """
@@ -332,7 +346,7 @@ class CatalogMaker:
         endpoints = {name: self._endpoint(model) for name, model in models.items()}
         for name, policy in policies.items():
             path = settings.policies[name]
-            where = path.name if path is not None and policy.calibrations else f"--pass {settings.pass_model}"
+            where = path.name if path is not None and policy is not None else f"--pass {settings.pass_model}"
             if name in models:
                 raise ValueError(f"{settings.models.name}: {name} is the name of a policy too: give one another name")
             try:
@@ -343,18 +357,21 @@ class CatalogMaker:
         return Catalog(deployments, models, caller, settings.make_key_ring(deployments, models))
 
     def _deploy(
-        self, name: str, policy: AbstractPolicy, models: Mapping[str, ModelSettings], before: Catalog | None
+        self, name: str, tuned: AbstractPolicy | None, models: Mapping[str, ModelSettings], before: Catalog | None
     ) -> Deployment:
-        """Make a policy ready to answer. Raises ValueError for a policy that cannot be served."""
-        settings, limits, digest = self.settings, self.settings.limits, digest_of(policy)
-        if before is not None and (before.policies[name].digest, before.models) == (digest, models):
+        """Make a policy ready to answer, or `--pass` before there is a policy. Raises ValueError for a faulty one."""
+        settings, limits = self.settings, self.settings.limits
+        policy = _pass_policy(settings.pass_model or "") if tuned is None else tuned
+        digest = digest_of(policy)
+        version = digest, tuned is not None
+        if before is not None and (before.policies[name].version, before.models) == (version, models):
             return before.policies[name]
         recorded_tuning(policy)  # a fault in the record is found now, not when the policy is tuned again
         records = recorded_request_settings(policy)
         missing = ", ".join(model for model in policy.models if model not in models)
         if missing:
             raise ValueError(f"it asks {missing}, for which {settings.models.name} has no table: add it")
-        called = {model: models[model] for model in (*policy.models, *self._shadow_models(policy, models))}
+        called = {model: models[model] for model in (*policy.models, *self._shadow_models(tuned, models))}
         for model, entry in called.items():
             options = {**records.get(model, {}).get("options", {}), **entry.options}
             called[model] = replace(entry, options=self._with_token_limit(entry, options), fixed=FIXED_OPTIONS)
@@ -373,27 +390,28 @@ class CatalogMaker:
             shadow=settings.shadow if before is None else before.policies[name].cascade.shadow_share,
             salt=settings.salt,
             observe=None if self.observe is None else partial(self.observe, policy=name),
+            observe_shadow=None if self.observe_shadow is None else partial(self.observe_shadow, name),
+            stops_at_budget=settings.stops_at_budget,
         )
-        cascade.billing.stops_at_budget = settings.stops_at_budget
-        if self.observe_shadow is not None:
-            cascade.observe_shadow = partial(self.observe_shadow, name)
         signals = [cascade.signal_of(model) for model in policy.models]
-        judged = [signal.judges if isinstance(signal, ReplyCheck) else frozenset() for signal in signals]
+        judged = [signal.judged_fields if isinstance(signal, ReplyCheck) else frozenset() for signal in signals]
         forms = [records[model]["requests"] for model in policy.models if "requests" in records.get(model, {})]
         request_forms = frozenset.intersection(*map(frozenset, forms)) if forms else None
-        return Deployment(name, policy, digest, cascade, frozenset.intersection(*judged), request_forms)
+        return Deployment(name, policy, digest, cascade, tuned is None, frozenset.intersection(*judged), request_forms)
 
-    def _shadow_models(self, policy: AbstractPolicy, models: Mapping[str, ModelSettings]) -> tuple[str, ...]:
+    def _shadow_models(self, policy: AbstractPolicy | None, models: Mapping[str, ModelSettings]) -> tuple[str, ...]:
         """Return the models for shadow queries besides the policy's own: the settings' and the policy's reference.
 
         The answers of the reference show later whether the policy is still right. Before there is a policy, these are
         the models of the settings, or all models if the settings name none.
         """
         named = self.settings.shadow_models
-        if self.settings.shadow and not policy.calibrations:
+        if not self.settings.shadow:
+            return named
+        if policy is None:
             return named or tuple(models)
         reference = recorded_reference(policy.provenance)
-        if not self.settings.shadow or reference is None or reference.model not in models:
+        if reference is None or reference.model not in models:
             return named
         return tuple(dict.fromkeys([*named, reference.model]))
 
@@ -420,10 +438,15 @@ class CatalogMaker:
 
     def _with_token_limit(self, model: ModelSettings, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options with the service's limit on tokens, if they have none of their own."""
-        limit = self.settings.limits.tokens
+        limit = self.settings.limits.max_tokens
         if limit is None or token_limit(options) is not None:
             return {**options}
         return {**options, "max_completion_tokens" if model.base_url is None else "max_tokens": limit}
+
+
+def _pass_policy(model: str) -> Policy:
+    """Make a policy by which one model answers everything."""
+    return Policy((model,), {}, {model: (Rule(1.0, "answer"),)}, {model: 0.0})
 
 
 def _named_signal(model: ModelSettings, record: Mapping[str, Any]) -> Signal | None:

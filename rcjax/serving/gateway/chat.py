@@ -155,8 +155,7 @@ class RequestContext:
     """The client of a request and its query."""
 
     client: Client
-    query: str
-    """The query's id."""
+    query_id: str
     segment: str | None
     """The query's segment; None if unknown."""
     client_limits: ClientLimits
@@ -204,9 +203,9 @@ class RequestHandler:
         except BudgetSpentError as problem:
             if problem.end is None:
                 code, counted_as = "too_many_requests", "budget_spent"
-                raise ApiError(429, str(problem), code, wait=1.0, counted_as=counted_as) from None
+                raise ApiError(429, str(problem), code, retry_after=1.0, counted_as=counted_as) from None
             wait = problem.end - time.time()
-            raise ApiError(429, str(problem), "budget_spent", wait=wait, lasting=True) from None
+            raise ApiError(429, str(problem), "budget_spent", retry_after=wait, no_retry=True) from None
         seconds = time.perf_counter() - self.start
         reason = next(iter(self._why_not_judged), None)
         billing = None if deployment is None else deployment.cascade.billing
@@ -236,7 +235,7 @@ class RequestHandler:
                 await asyncio.wait_for(has_ended.wait(), COMMENT_SECONDS)
             except TimeoutError:
                 if not self._first_report:
-                    await self.responder.send_comment(id_headers(self.context.query))
+                    await self.responder.send_comment(id_headers(self.context.query_id))
 
     @property
     def _seconds_left(self) -> float:
@@ -251,9 +250,9 @@ class RequestHandler:
     def _make_query(self) -> Query:
         """Make the query of the request."""
         deployment, context = self._deployment, self.context
-        checked = deployment.checkable_fields if deployment is not None and self._is_judged else ()
+        checked = deployment.judged_fields if deployment is not None and self._is_judged else ()
         options = self.request.options(judged=self._is_judged, checked=checked)
-        return Query(context.query, self.request.messages, options, context.segment, context.client.name)
+        return Query(context.query_id, self.request.messages, options, context.segment, context.client.name)
 
     def _estimate_cost(self) -> float:
         """Estimate the money that the request may cost."""
@@ -302,16 +301,16 @@ class RequestHandler:
     def _reserve_model(self, deployment: Deployment | None, estimate_cost: Callable[[str], float]) -> Iterator[str]:
         """Yield the model of an answer that is not judged, and put its cost aside until the request ends.
 
-        The model is the one that the request names. If it names a policy, the model is the policy's largest, or the
-        cheapest if the money does not cover the largest.
+        The request names the model, or a policy. Of a policy, the last model answers, or the last model of its cheapest
+        rung if the money does not cover the policy's last model.
         """
         if deployment is None:
             yield self.request.model
             return
-        options = deployment.policy.models[-1], deployment.policy.rungs[0].models[-1]
+        candidates = deployment.policy.models[-1], deployment.policy.rungs[0].models[-1]
         billing = deployment.cascade.billing
         billing.catch_up()
-        with billing.reserve_option(options, estimate_cost, self.context.client.name) as model:
+        with billing.reserve_candidate(candidates, estimate_cost, self.context.client.name) as model:
             yield model
 
     async def _send_piece(self, piece: Piece) -> None:
@@ -366,7 +365,7 @@ class RequestHandler:
         deployment = self._deployment
         models = [call.model for call in known.calls]
         return {
-            "query": self.context.query,
+            "query": self.context.query_id,
             "status": status,
             "model": known.model,
             "models": models if known.model is None or known.model in models else [*models, known.model],

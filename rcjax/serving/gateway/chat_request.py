@@ -79,9 +79,8 @@ _HANDLED = frozenset({"model", "messages", "stream"})
 _NOT_JUDGED: Mapping[str, Callable[[Any], bool]] = {
     "tools": bool,
     "functions": bool,
-    "tool_choice": lambda value: (
-        value not in (None, "none", "auto")
-    ),  # without tools it means nothing; tools are a reason by themselves
+    # A choice of tools means nothing without tools, and tools are a reason by themselves.
+    "tool_choice": lambda value: value not in (None, "none", "auto"),
     "function_call": lambda value: value not in (None, "none", "auto"),
     "n": lambda value: value is not None and value != 1,
     "response_format": lambda value: value is not None and value != {"type": "text"},
@@ -335,17 +334,17 @@ class RequestLimits:
     """Number of retries of an attempt."""
     concurrency: int = 256
     """Number of requests that one worker answers at a time; further requests are refused with 429."""
-    body_bytes: int = 4_000_000
+    max_body: int = 4_000_000
     """Bytes of the body of one request."""
-    held_bytes: int = 32_000_000
+    max_in_flight: int = 32_000_000
     """Bytes of all requests, shadow queries and their replies at one worker; further requests are refused with 429."""
     body_seconds: float = 30.0
     """Seconds for the arrival of a request's body."""
-    drain_seconds: float = 30.0
+    drain: float = 30.0
     """Seconds for the end of requests after the signal to stop, and then for the end of shadow calls."""
-    tokens: int | None = None
+    max_tokens: int | None = None
     """Tokens of all answers to a request; None without a limit."""
-    fields: frozenset[str] = frozenset()
+    allow_field: frozenset[str] = frozenset()
     """Fields that clients may send besides `FIELDS`; "tools" stands for tools that a provider runs."""
 
 
@@ -355,7 +354,7 @@ class ClientLeftError(Exception):
 
 @dataclass(slots=True, eq=False)
 class _RequestBytes:
-    """Bytes held for one request and the replies to it, or for its shadow calls."""
+    """Bytes counted for one request and the replies to it, or for its shadow calls."""
 
     size: int = 0
     has_ended: bool = False
@@ -363,7 +362,7 @@ class _RequestBytes:
     """Whether the body was dropped to make room for other requests."""
 
 
-_SHADOW_PART = 4  # a shadow query begins only while others keep less than this fraction of `held_bytes`: 1/4
+_SHADOW_PART = 4  # a shadow query begins only while others keep less than this fraction of `max_in_flight`: 1/4
 
 
 class Intake:
@@ -384,89 +383,94 @@ class Intake:
     @contextmanager
     def count_bytes(self) -> Iterator[_RequestBytes]:
         """Count the bytes of a request until its end."""
-        held = _RequestBytes()
-        tokens = reserve_reply_bytes.set(partial(self._reserve, held)), keep_prompt_bytes.set(partial(self._keep, held))
+        request_bytes = _RequestBytes()
+        tokens = (
+            reserve_reply_bytes.set(partial(self._reserve, request_bytes)),
+            keep_prompt_bytes.set(partial(self._keep, request_bytes)),
+        )
         try:
-            yield held
+            yield request_bytes
         finally:
             reserve_reply_bytes.reset(tokens[0])
             keep_prompt_bytes.reset(tokens[1])
-            self._size -= held.size
-            held.has_ended = True
+            self._size -= request_bytes.size
+            request_bytes.has_ended = True
 
     @contextmanager
-    def _keep(self, held: _RequestBytes) -> Iterator[ReserveBytes | None]:
+    def _keep(self, request_bytes: _RequestBytes) -> Iterator[ReserveBytes | None]:
         """Keep the bytes of a request for its shadow calls, even after its end; yield None if many are kept already.
 
         The size of this request plays no part, so that shadow queries are a fair sample of short and long requests.
         """
-        if sum(kept.size for kept in self._kept) * _SHADOW_PART >= self._limits.held_bytes:
+        if sum(kept.size for kept in self._kept) * _SHADOW_PART >= self._limits.max_in_flight:
             yield None
             return
-        kept, held.size = _RequestBytes(held.size), 0
+        kept, request_bytes.size = _RequestBytes(request_bytes.size), 0
         self._kept.add(kept)
         try:
             yield partial(self._reserve, kept)
         finally:
             self._kept.remove(kept)
-            if held.has_ended:
+            if request_bytes.has_ended:
                 self._size -= kept.size
             else:
-                held.size += kept.size
+                request_bytes.size += kept.size
 
-    def _reserve(self, held: _RequestBytes, size: int) -> bool:
-        """Hold more bytes for a request, and return whether there is room."""
-        if self._size + size > self._limits.held_bytes:
+    def _reserve(self, request_bytes: _RequestBytes, size: int) -> bool:
+        """Count more bytes for a request, and return whether there is room."""
+        if self._size + size > self._limits.max_in_flight:
             return False
-        held.size, self._size = held.size + size, self._size + size
+        request_bytes.size, self._size = request_bytes.size + size, self._size + size
         return True
 
-    async def read(self, receive: Receive, headers: Headers, held: _RequestBytes, client: str | None = None) -> bytes:
+    async def read(
+        self, receive: Receive, headers: Headers, request_bytes: _RequestBytes, client: str | None = None
+    ) -> bytes:
         """Read the body of a request.
 
         Args:
             receive: ASGI's function for the parts of the body.
             headers: the request's headers.
-            held: the record that the body's bytes are added to.
+            request_bytes: the record that the body's bytes are added to.
             client: the client's name; None if clients have no names.
 
         Raises ApiError if the body is too large or too slow, or if there is no room beside other requests, and
         ClientLeftError if the client disconnects.
         """
         length = headers.get("content-length", "")
-        if length.isdigit() and int(length) > self._limits.body_bytes:
+        if length.isdigit() and int(length) > self._limits.max_body:
             raise self._too_large()
         parts: list[bytes] = []
         try:
             async with asyncio.timeout(self._limits.body_seconds) as timer:
                 if len(self._arriving) >= self._limits.concurrency:
                     self._drop_oldest()
-                self._arriving[timer] = client, held
+                self._arriving[timer] = client, request_bytes
                 try:
-                    while await self._part(receive, parts, held):
+                    while await self._part(receive, parts, request_bytes):
                         pass
                 finally:
                     self._arriving.pop(timer, None)
         except TimeoutError:
-            if not held.was_dropped:
+            if not request_bytes.was_dropped:
                 problem = f"the request body took longer than {self._limits.body_seconds:g} s"
                 raise ApiError(408, problem, "request_timed_out") from None
-        if held.was_dropped:  # its last part may have come before the timeout
-            raise ApiError(429, "too many requests arrive at once: try again", "too_many_requests", wait=1.0)
+        if request_bytes.was_dropped:  # its last part may have come before the timeout
+            raise ApiError(429, "too many requests arrive at once: try again", "too_many_requests", retry_after=1.0)
         return b"".join(parts)
 
-    async def _part(self, receive: Receive, parts: list[bytes], held: _RequestBytes) -> bool:
+    async def _part(self, receive: Receive, parts: list[bytes], request_bytes: _RequestBytes) -> bool:
         """Read a part of a body, and return whether there are more."""
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientLeftError
-        part, before = message.get("body", b""), held.size
-        if held.size + len(part) > self._limits.body_bytes:
+        part, before = message.get("body", b""), request_bytes.size
+        if request_bytes.size + len(part) > self._limits.max_body:
             raise self._too_large()
-        while not self._reserve(held, len(part)) and self._drop_oldest(held):
+        while not self._reserve(request_bytes, len(part)) and self._drop_oldest(request_bytes):
             pass
-        if held.size < before + len(part):
-            raise ApiError(429, "too many bytes of requests at once: try again", "too_many_requests", wait=1.0)
+        if request_bytes.size < before + len(part):
+            raise ApiError(429, "too many bytes of requests at once: try again", "too_many_requests", retry_after=1.0)
         parts.append(part)
         return bool(message.get("more_body"))
 
@@ -475,17 +479,19 @@ class Intake:
 
         The spared body is never dropped.
         """
-        arriving = {timer: client for timer, (client, held) in self._arriving.items() if held is not spared}
+        arriving = {
+            timer: client for timer, (client, request_bytes) in self._arriving.items() if request_bytes is not spared
+        }
         if not arriving:
             return False
         client, _ = Counter(arriving.values()).most_common(1)[0]
         oldest = next(timer for timer, name in arriving.items() if name == client)
-        _, held = self._arriving.pop(oldest)
-        self._size, held.size, held.was_dropped = self._size - held.size, 0, True
+        _, request_bytes = self._arriving.pop(oldest)
+        self._size, request_bytes.size, request_bytes.was_dropped = self._size - request_bytes.size, 0, True
         if not oldest.expired():  # its time may be up in the same turn of the event loop
             oldest.reschedule(asyncio.get_running_loop().time())
         return True
 
     def _too_large(self) -> ApiError:
-        limit = f"{self._limits.body_bytes:,} bytes"
+        limit = f"{self._limits.max_body:,} bytes"
         return ApiError(413, f"the request is larger than {limit}", "request_too_large")

@@ -24,7 +24,6 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,8 +32,8 @@ from starlette.datastructures import Headers
 
 from rcjax._base.codec import Between, Reads, Record, read_table, read_value
 from rcjax._base.files import lock_folder_of, write_atomically
-from rcjax.policy.ladder import PERIODS, Period
-from rcjax.serving.billing import covers, reserving
+from rcjax.policy.ladder import Period, split_per_period
+from rcjax.serving.billing import covers, format_minute, reserving
 from rcjax.serving.failures import ApiError
 from rcjax.serving.totals import Total, Totals
 
@@ -57,11 +56,9 @@ def _read_period(text: Any, where: str) -> Period:
     """
     if isinstance(text, Period):  # a client made in Python
         return text
-    amount, _, every = text.strip().removeprefix("$").partition("/") if isinstance(text, str) else ("", "", "")
+    amount, every = (split_per_period(text) if isinstance(text, str) else None) or ("", "")
     try:
-        if every.strip() not in PERIODS:
-            raise ValueError
-        return Period(float(amount), every.strip())
+        return Period(float(amount), every)
     except ValueError:
         raise ValueError(f'{where}: give money and a period, such as "5/month", or /week or /day') from None
 
@@ -143,7 +140,7 @@ class KeyRing:
                 raise ValueError(f"{where}: {_describe_invalid_name(name)}")
             unknown = [key for key in entry if key not in _FIELDS]
             if unknown:
-                raise ValueError(f"{place}: {unknown[0]} is no setting of a client: there are {', '.join(_FIELDS)}")
+                raise ValueError(f"{place}: {unknown[0]} is not a setting of a client: there are {', '.join(_FIELDS)}")
             client: Client = read_value(Client, {**entry, "name": name}, place)
             for kind, named, known in (
                 ("policies", client.policies or (), policies),
@@ -187,7 +184,7 @@ class KeyRing:
 
 
 def _describe_invalid_name(name: str) -> str:
-    return f"{name!r} is no name of a client: give letters, digits and . _ - (at most 64)"
+    return f"{name!r} is not a name of a client: give letters, digits and . _ - (at most 64)"
 
 
 def hash_key(key: str) -> str:
@@ -203,7 +200,9 @@ def _read_tables(path: str | os.PathLike[str]) -> dict[str, Any]:
     tables = read_table(path)
     for name, entry in tables.items() if isinstance(tables, Mapping) else ():
         if not isinstance(entry, Mapping):
-            raise ValueError(f"{Path(path).name}: {name} is no table: write a table for each client, such as [team-a]")
+            raise ValueError(
+                f"{Path(path).name}: {name} is not a table: write a table for each client, such as [team-a]"
+            )
     return dict(tables) if isinstance(tables, Mapping) else {}
 
 
@@ -264,8 +263,8 @@ class ClientLimits:
         now = time.time()
         state = self._by_client.setdefault(client.name, _ClientState())
         if client.max_concurrent is not None and state.admitted >= client.max_concurrent:
-            problem = f"{client.name} may have {client.max_concurrent} requests at once: try again"
-            raise ApiError(429, problem, "too_many_requests", wait=1.0, counted_as="client_limit")
+            problem = f"{client.name} may have {client.max_concurrent} requests in progress at once: try again"
+            raise ApiError(429, problem, "too_many_requests", retry_after=1.0, counted_as="client_limit")
         if client.requests is not None:
             self._count_request(client.name, client.requests, state, now)
         state.admitted += 1
@@ -287,19 +286,19 @@ class ClientLimits:
         total = self._total(client, now)
         if total.is_unknown:
             problem = f"the spending of {client.name} is not known yet, because the ledger does not answer: try again"
-            raise ApiError(503, problem, "ledger_unavailable", wait=1.0)
+            raise ApiError(503, problem, "ledger_unavailable", retry_after=1.0)
         cost = estimate_cost()
         state = self._by_client.setdefault(client.name, _ClientState())
         every, bounds = self._period(client, now)
         left = client.money.money - total.last_read().money_of_all
         if not covers(left, cost):
-            problem = f"the money left to {client.name} of {client.money} does not cover this request"
-            message = f"{problem}: the next {every} begins {_format_utc(bounds[1])}"
-            raise ApiError(429, message, "client_limit", wait=bounds[1] - now, lasting=True)
+            problem = f"{client.name} may spend {client.money}, and the money left does not cover this request"
+            message = f"{problem}: the next {every} begins {format_minute(bounds[1])}"
+            raise ApiError(429, message, "client_limit", retry_after=bounds[1] - now, no_retry=True)
         if not covers(left - math.fsum(state.reserved.values()), cost):
-            problem = f"the money left to {client.name} of {client.money}, beside its running requests,"
-            message = f"{problem} does not cover this request: try again"
-            raise ApiError(429, message, "too_many_requests", wait=1.0, counted_as="client_limit")
+            reason = "its running requests have reserved the money that is left"
+            message = f"{client.name} may spend {client.money}, and {reason}: try again"
+            raise ApiError(429, message, "too_many_requests", retry_after=1.0, counted_as="client_limit")
         with reserving(state.reserved, cost) as key:
             token = _RESERVATION.set(key)
             try:
@@ -315,7 +314,7 @@ class ClientLimits:
             if key in reserved:
                 reserved[key] = max(0.0, reserved[key] - cost)
 
-    def watch(self, clients: Iterable[Client]) -> None:
+    def track(self, clients: Iterable[Client]) -> None:
         """Begin to read the totals of clients that may not have called yet."""
         now = time.time()
         for client in clients:
@@ -337,15 +336,11 @@ class ClientLimits:
             state.minute, state.requests = end, 0
         total = self._totals.total(_total_key(name), "minute", (start, end))
         if state.requests + int(total.last_read().queries_of_others) >= limit:
-            problem = f"{name} may send {limit:,} requests a minute: the next one begins {_format_utc(end)}"
-            raise ApiError(429, problem, "client_limit", wait=end - now)
+            problem = f"{name} may send {limit:,} requests a minute: the next one begins {format_minute(end)}"
+            raise ApiError(429, problem, "client_limit", retry_after=end - now)
         total.add(0.0, 1)
         state.requests += 1
 
 
 def _total_key(name: str) -> str:
     return f"client {name}"
-
-
-def _format_utc(time: float) -> str:
-    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -129,10 +129,8 @@ class Metrics:
             outcome: "taken up" if the policy changes; "refused" if any file is broken, be it the file of the models or
                 of the keys; None for the first files.
         """
-        for label in (
-            "taken up",
-            "refused",
-        ):  # both begin at 0: Prometheus sees no increase in a count that begins at 1
+        # Both begin at 0: Prometheus sees no increase in a count that begins at 1.
+        for label in ("taken up", "refused"):
             self._figure("reloads", name, label).inc(label == outcome)
 
     def count_request(

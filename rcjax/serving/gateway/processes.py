@@ -93,7 +93,7 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """End softly: an idle connection stays open for a moment, and answers a request that is on its way."""
+        """End gracefully: an idle connection stays open for a moment, and answers a request that is on its way."""
         self._is_ending = True
         if self._is_at_work():
             self._close_after()
@@ -108,7 +108,7 @@ class Connection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _close_after(self) -> None:
-        """Close after this request, as if its client had asked for it, so that the answer has `connection: close`."""
+        """Close the connection after this request, so that the answer has the header `connection: close`."""
         self.scope.setdefault("state", {})[ENDING] = True
         self.scope["headers"] = [*self.scope["headers"], CLOSE_HEADER]
 
@@ -181,7 +181,7 @@ def serve(settings: Settings, host: str, port: int, workers: int, announce: Call
             proxy_headers=False,
             backlog=_BACKLOG,
             timeout_keep_alive=75,
-            timeout_graceful_shutdown=int(settings.limits.drain_seconds) + 2,
+            timeout_graceful_shutdown=int(settings.limits.drain) + 2,
             timeout_worker_healthcheck=_WORKER_SECONDS,
             http=Connection,
             log_config=_LOG_CONFIG,
@@ -211,14 +211,14 @@ class _SingleServer(Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals while serving, and do not raise them again afterwards: they have been obeyed."""
+        """Handle signals while serving, and do not raise them again afterwards, because they have been handled."""
         with super().capture_signals():
             yield
             self.was_interrupted = signal.SIGINT in self._captured_signals
             self._captured_signals.clear()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Shut down. A second signal cancels the requests in progress: this is no error to log."""
+        """Shut down. A second signal cancels the requests in progress, which is not logged as an error."""
         await super().shutdown(sockets)
         if self.force_exit:
             logging.getLogger("uvicorn.error").disabled = True

@@ -476,7 +476,7 @@ def _translate_usage(usage: Any) -> dict[str, Any] | None:
 
 
 def _read_counts(details: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Return the details of a count of tokens; each of the names has 0 if its value is no whole number."""
+    """Return the details of a count of tokens; each of the names has 0 if its value is not a whole number."""
     counts = as_object(details)
     return {**counts, **{name: counts[name] if type(counts.get(name)) is int else 0 for name in names}}
 

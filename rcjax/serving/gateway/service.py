@@ -121,7 +121,7 @@ def _is_allowed_host(host: str, allowed: frozenset[str]) -> bool:
     [True, True, True, False, False]
     """
     match = re.fullmatch(r"\[([^]]*)\](?::\d*)?|([^:]*):\d+", host)
-    name = (match[1] or match[2] if match else host).casefold()
+    name = (host if match is None else match[match.lastindex or 0]).casefold()
     return name in allowed or is_local(name)
 
 
@@ -147,9 +147,7 @@ class Gateway:
         """Number of requests that have been read and not yet answered."""
         self._totals = settings.make_client_totals() if self.ledger is None else self.ledger
         self.client_limits = ClientLimits(self._totals)
-        self.log = settings.open_log()
-        if self.log is not None:
-            self.log.observe = self.metrics.count_line
+        self.log = settings.open_log(self.metrics.count_line)
         self._maker = CatalogMaker(
             settings, self.connections.api_client, self.log, self._count_call, self.metrics.count_shadow, self.ledger
         )
@@ -162,7 +160,7 @@ class Gateway:
         self._update_bills()
         self._failing: set[str] = set()  # steps of the watch whose last run failed
         self._sync_failed = False
-        self.client_limits.watch(self.catalog.key_ring.named)
+        self.client_limits.track(self.catalog.key_ring.named)
         self._totals.sync()
 
     def _count_call(self, call: Call, policy: str | None = None) -> None:
@@ -187,7 +185,7 @@ class Gateway:
 
     async def _share_totals(self) -> None:
         """Synchronise the clients' totals with other workers."""
-        self.client_limits.watch(self.catalog.key_ring.named)
+        self.client_limits.track(self.catalog.key_ring.named)
         try:
             await asyncio.to_thread(self._totals.sync)
         except OSError as problem:
@@ -267,10 +265,10 @@ class Gateway:
             client = self.catalog.key_ring.client_of(headers)
             query = read_query_id(headers, client.name)
             ids = id_headers(query)
-            self._require_place()
+            self._require_slot()
             start = time.perf_counter()
-            with self.client_limits.admitted(client), self.intake.count_bytes() as held:
-                body = await self.intake.read(receive, headers, held, client.name)
+            with self.client_limits.admitted(client), self.intake.count_bytes() as request_bytes:
+                body = await self.intake.read(receive, headers, request_bytes, client.name)
                 await fair_queue("requests").wait_turn()
                 with self._answering():
                     request = responder.read(body)
@@ -294,15 +292,15 @@ class Gateway:
             self.count_refusal(fault, client)
             await responder.send_error(fault, ids)
 
-    def _require_place(self) -> None:
+    def _require_slot(self) -> None:
         """Refuse a request with ApiError 429 while the limit's number of requests is being answered."""
         if self.answering >= self.settings.limits.concurrency:
-            raise ApiError(429, "too many requests at once: try again", "too_many_requests", wait=1.0)
+            raise ApiError(429, "too many requests at once: try again", "too_many_requests", retry_after=1.0)
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
         """Count a request among those being answered until its answer has been sent."""
-        self._require_place()
+        self._require_slot()
         self.answering += 1
         try:
             yield
@@ -316,7 +314,7 @@ class Gateway:
 
     def _require_permitted(self, request: ChatRequest, client: Client) -> None:
         """Refuse a request with ApiError if the service's limits or the client's permissions exclude it."""
-        require_permitted(request, self.settings.limits.fields, self.settings.limits.tokens)
+        require_permitted(request, self.settings.limits.allow_field, self.settings.limits.max_tokens)
         catalog, name = self.catalog, request.model
         if (name in catalog.policies or name in catalog.models) and not client.may_call(name, catalog.policies):
             problem = "this key may not use this model: GET /v1/models lists the models of this key"
@@ -335,7 +333,7 @@ class Gateway:
     async def _drain(self) -> None:
         """Close each cascade within the time limit, and raise the first error at the end."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(self.settings.limits.drain_seconds):
+            async with asyncio.timeout(self.settings.limits.drain):
                 await gather_all(cascade.close() for cascade in [*self.cascades])
 
 

@@ -100,7 +100,7 @@ TABLE: dict[str, list[tuple[Any, ...]]] = {
         ("names a model twice", ("two.toml", f"[small]\n{PRICE}[small]\n{PRICE}"), "cannot be read"),
     ],
     "answers": [
-        ("is a text", ("letter.jsonl", "Dear all\n"), "line 1: this is no file of rcjax collect"),
+        ("is a text", ("letter.jsonl", "Dear all\n"), "line 1: this is not a file of rcjax collect"),
         ("has a logprob above 0", ("above.jsonl", json.dumps(ANSWER | {"logprob": 0.5})), "line 1: logprob is 0.5"),
     ],
     "rubric": [

@@ -118,7 +118,7 @@ def test_a_table_is_read_as_a_log_is(german):
             (";ok;", ";okk;"),
             "no column ok.*: name it, with --column correct=…, or add it without labels, where .* none yet; there",
         ),
-        ({}, (";10;", ";1.234;"), "line 2, model a/s: input_tokens 1.234 is no whole number"),
+        ({}, (";10;", ";1.234;"), "line 2, model a/s: input_tokens 1.234 is not a whole number"),
     ],
 )
 def test_a_table_is_refused_as_a_log_is(columns, change, message, german):

@@ -67,7 +67,7 @@ def test_a_table_that_is_an_array(ending, tmp_path):
     path.write_text(json.dumps(rows, indent=1))
     assert imported(path).frame["correct"].to_list() == [1, 0, 1, 0]
     path.write_text("[1, 2]")
-    with pytest.raises(LogError, match=rf"mine.{ending}: is no array of JSON objects"):
+    with pytest.raises(LogError, match=rf"mine.{ending}: is not an array of JSON objects"):
         imported(path)
 
 

@@ -32,7 +32,7 @@ def test_records_of_user_code_make_no_signal():
     assert signal_from_record({"signal": "newer"}) is None
     assert signal_from_record({"signal": "stated", "newer": 1}) is None
     assert record_signal(object()) == {"signal": "object"}
-    with pytest.raises(ValueError, match="'sure' is no signal: give choice"):
+    with pytest.raises(ValueError, match="'sure' is not a signal: give choice"):
         signal_by_name("sure")
 
 

@@ -94,7 +94,7 @@ def test_missing_log_probabilities_name_the_alternatives(tokens):
 
 
 def test_an_answer_that_does_not_begin_with_a_choice_is_refused():
-    with pytest.raises(SignalError, match="no choice of A, B is among the likeliest first tokens"):
+    with pytest.raises(SignalError, match="none of the choices A, B is among the likeliest first tokens"):
         choice_logprob([token("The", The=1.0)], "AB")
 
 

@@ -147,9 +147,9 @@ def test_headers(service):
         raw = completions.with_raw_response.create(
             model="policy", messages=QUESTION, temperature=0, extra_headers={"X-RCJAX-Query": "q-1/e"}
         )
-        told = {name: value for name, value in raw.headers.items() if name.startswith("x-rcjax-")}
-        assert told.pop("x-rcjax-policy-hash") == raw.parse().model_extra["rcjax"]["policy_hash"]
-        assert told == {
+        headers = {name: value for name, value in raw.headers.items() if name.startswith("x-rcjax-")}
+        assert headers.pop("x-rcjax-policy-hash") == raw.parse().model_extra["rcjax"]["policy_hash"]
+        assert headers == {
             "x-rcjax-query": "q-1/e",
             "x-rcjax-status": "answered",
             "x-rcjax-model": "middle",

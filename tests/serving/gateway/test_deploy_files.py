@@ -32,12 +32,12 @@ def container_line():
 def test_the_command_has_options_that_serve_accepts(line):
     assert line[:2] == ["/opt/rcjax/bin/rcjax", "serve"]
     command = load("serve")
-    told = command.make_context("serve", line[2:]).params
-    assert (told["policy"], told["models"]) == (Path("/etc/rcjax/policy.json"), Path("/etc/rcjax/models.toml"))
-    assert (told["log"], told["shadow"]) == (Path("/var/log/rcjax/calls.jsonl"), 0.05)
-    assert told["key_env"] == "RCJAX_KEYS"
+    options = command.make_context("serve", line[2:]).params
+    assert (options["policy"], options["models"]) == (Path("/etc/rcjax/policy.json"), Path("/etc/rcjax/models.toml"))
+    assert (options["log"], options["shadow"]) == (Path("/var/log/rcjax/calls.jsonl"), 0.05)
+    assert options["key_env"] == "RCJAX_KEYS"
     for seconds in (re.search(r"TimeoutStopSec=(\d+)", UNIT)[1], COMPOSE["stop_grace_period"].removesuffix("s")):
-        assert int(seconds) > 2 * told["drain"] + 5
+        assert int(seconds) > 2 * options["drain"] + 5
 
 
 def test_the_image_copies_existing_files_and_installs_existing_extras():

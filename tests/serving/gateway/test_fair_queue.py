@@ -106,13 +106,13 @@ def test_a_model_waits_for_a_reader_that_is_slow():
 
         streaming = asyncio.create_task(stream())
         await asyncio.sleep(0.05)
-        held = responder._size
+        waiting_bytes = responder._size
         reader.reads.set()
         await streaming
-        return held, reader.bodies
+        return waiting_bytes, reader.bodies
 
-    held, bodies = asyncio.run(main())
-    assert held <= _MAX_WAITING + 10_100
+    waiting_bytes, bodies = asyncio.run(main())
+    assert waiting_bytes <= _MAX_WAITING + 10_100
     assert b"".join(body for body, _ in bodies).count(b"data: ") == 21
     assert [more for _, more in bodies][-1] is False
 

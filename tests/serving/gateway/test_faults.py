@@ -237,7 +237,7 @@ def test_a_stream_that_waits_for_its_answer_is_kept_open_by_comments(monkeypatch
 
 
 def test_a_request_may_be_too_large_or_too_slow():
-    limits = {"body_bytes": 1000, "body_seconds": 5.0}
+    limits = {"max_body": 1000, "body_seconds": 5.0}
     with gateway(behave=by_model(**ANSWERS), limits=limits) as service:
         reply = service.ask("x" * 2000)
         assert (reply.status, reply.json["error"]["code"]) == (413, "request_too_large")
@@ -325,7 +325,7 @@ def test_a_request_in_progress_at_shutdown_gets_an_error(stream):
 
     with gateway(None, lambda *_: Response({}, delay=30)) as service:
         models = service.folder / "models.toml"
-        settings = Settings({"policy": service.folder / "policy.json"}, models, limits=RequestLimits(drain_seconds=0.1))
+        settings = Settings({"policy": service.folder / "policy.json"}, models, limits=RequestLimits(drain=0.1))
         asyncio.run(main(Gateway(settings), service.server))
     assert [message["status"] for message in sent if "status" in message] == [503]
     assert json.loads(sent[-1]["body"])["error"]["code"] == "service_stopped"

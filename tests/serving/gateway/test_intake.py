@@ -57,7 +57,7 @@ def test_a_dropped_body_is_not_answered_even_if_its_last_part_is_there():
     """The bytes of a dropped body no longer count."""
 
     async def main():
-        intake = Intake(RequestLimits(body_bytes=4_000, held_bytes=4_000))
+        intake = Intake(RequestLimits(max_body=4_000, max_in_flight=4_000))
         parts = asyncio.Queue()
 
         async def read(receive):
@@ -81,7 +81,7 @@ def test_a_dropped_body_is_not_answered_even_if_its_last_part_is_there():
 
 def test_bytes_of_all_requests_are_limited():
     text = "x" * 3_000
-    limits = {"body_bytes": 4_000, "held_bytes": 9_000}
+    limits = {"max_body": 4_000, "max_in_flight": 9_000}
 
     refused = threading.Event()
 
@@ -118,7 +118,7 @@ def test_an_answer_that_nobody_reads_keeps_its_place_until_its_connection_is_clo
 
 
 def test_whole_replies_count_among_the_bytes_of_their_requests():
-    with gateway(behave=lambda *_: Response(completion("B" * 20_000)), limits={"held_bytes": 9_000}) as service:
+    with gateway(behave=lambda *_: Response(completion("B" * 20_000)), limits={"max_in_flight": 9_000}) as service:
         reply = service.ask(model="large")
         assert reply.status == 502
         assert "malformed answer: too large beside others at once" in reply.body.decode()
@@ -136,7 +136,7 @@ def test_shadow_queries_keep_their_bytes_until_their_calls_end():
             go.set()
         return Response(sure("B", SURE), held=None if request["model"] == "org/small" else go)
 
-    with gateway(behave=behave_once_it_goes, shadow=1.0, limits={"held_bytes": 9_000}) as service:
+    with gateway(behave=behave_once_it_goes, shadow=1.0, limits={"max_in_flight": 9_000}) as service:
         intake = service.app.state.gateway.intake
         assert service.ask("x" * 2_500).status == 200
         until(lambda: len(service.server.requests) == 3)
@@ -156,7 +156,7 @@ def test_replies_to_shadow_calls_count_among_the_bytes_of_all_requests():
     def long_where_shadow(request, headers):
         return Response(sure("B", SURE) if request["model"] == "org/small" else completion("B" * 20_000))
 
-    with gateway(behave=long_where_shadow, shadow=1.0, limits={"held_bytes": 9_000}) as service:
+    with gateway(behave=long_where_shadow, shadow=1.0, limits={"max_in_flight": 9_000}) as service:
         assert service.ask().status == 200
         service.logged(3)
         errors = [row["error"] for row in service.log_rows() if row["model"] != "small"]
@@ -192,7 +192,7 @@ def _within(box, behave):
 
 
 def test_bytes_of_stalled_bodies_make_room_for_others():
-    limits = {"body_bytes": 4_000, "held_bytes": 9_000}
+    limits = {"max_body": 4_000, "max_in_flight": 9_000}
     with gateway(behave=behave, limits=limits) as service, contextlib.ExitStack() as stack:
         port = int(service.url.rpartition(":")[2])
         connections = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 120)) for _ in range(3)]

@@ -37,8 +37,8 @@ def test_the_list_of_models_has_policies_first_and_each_alone():
         entries = service.get("/v1/models").json["data"]
         assert [entry["id"] for entry in entries] == ["support", *MODELS]
         assert {entry["object"] for entry in entries} == {"model"}
-        told = entries[0]["rcjax"]
-        assert (told["models"], told["expected"]) == (list(MODELS), {"error": 0.1, "cost": 1e-4})
+        about = entries[0]["rcjax"]
+        assert (about["models"], about["expected"]) == (list(MODELS), {"error": 0.1, "cost": 1e-4})
         assert service.get("/v1/models/support").json == entries[0]
         assert service.get("/v1/models/large").json == entries[-1]
         assert service.get("/v1/models/huge").json["error"]["code"] == "model_not_found"

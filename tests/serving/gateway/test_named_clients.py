@@ -75,7 +75,7 @@ def test_a_key_is_printed_once_and_its_hash_is_kept(tmp_path, monkeypatch):
     assert hashlib.sha256(key.encode()).hexdigest() in text
     assert (tmp_path / "keys.toml").stat().st_mode & 0o777 == 0o600
     assert "has a client team-a already" in run("key", "new", "team-a").stderr
-    assert "is no name of a client" in run("key", "new", "a/b").stderr
+    assert "is not a name of a client" in run("key", "new", "a/b").stderr
     assert json.loads(run("key", "new", "b", "--json").stdout)["name"] == "b"
     assert (tmp_path / "keys.toml").read_text().startswith(text.rstrip())
 
@@ -162,7 +162,7 @@ def test_requests_reserve_money_and_the_rest_is_the_limit(keys, fields):
         refused = keys.ask(service, "poor", max_tokens=1000, model="policy", tools=[TOOL])
         assert error_of(refused) == (429, "client_limit")
         assert re.search(
-            r"the money left to poor of \$0.002 a month .* the next month begins \d{4}-\d\d-01", refused.body.decode()
+            r"poor may spend \$0.002 a month, .* the next month begins \d{4}-\d\d-01", refused.body.decode()
         )
         assert refused.headers["x-should-retry"] == "false"
         assert keys.ask(service, "other", tools=[TOOL]).status == 200
@@ -171,7 +171,7 @@ def test_requests_reserve_money_and_the_rest_is_the_limit(keys, fields):
 def test_a_request_refused_for_reserved_money_may_be_tried_again_at_once():
     client, limits = Client("0" * 64, money=Period(1.0, "month"), name="a"), ClientLimits(FileTotals(None))
     with limits.reserve(client, lambda: 0.6):
-        with pytest.raises(ApiError, match=r"beside its running requests, .*try again") as refused:
+        with pytest.raises(ApiError, match=r"its running requests have reserved .*try again") as refused:
             limits.reserve(client, lambda: 0.6).__enter__()
         assert (refused.value.headers, refused.value.reason) == ({"retry-after": "1"}, "client_limit")
         with pytest.raises(ApiError, match="the next month begins") as refused:
@@ -224,8 +224,8 @@ def test_figures_and_log_name_clients_and_show_no_key(keys):
     assert 'rcjax_client_requests_total{client="team-a",status="200"} 3.0' in page
     assert 'rcjax_client_requests_total{client="team-b",status="400"} 1.0' in page
     own = sum(row["cost"] for row in rows if row["client"] == "team-a" and row.get("step") not in (None, 1_000_000))
-    told = float(re.search(r'rcjax_client_cost_total{client="team-a"} (\S+)', page)[1])
-    assert told == pytest.approx(3 * 10.4e-6) == pytest.approx(own)  # not what shadow queries add
+    counted = float(re.search(r'rcjax_client_cost_total{client="team-a"} (\S+)', page)[1])
+    assert counted == pytest.approx(3 * 10.4e-6) == pytest.approx(own)  # not what shadow queries add
     for text in (page, json.dumps(rows)):
         assert not any(key in text or hashlib.sha256(key.encode()).hexdigest() in text for key in keys.keys.values())
 
@@ -286,10 +286,10 @@ def test_clients_without_names_may_use_models_if_that_is_permitted():
     ("table", "what"),
     [
         ("", "no clients: rcjax key new NAME"),
-        ('["a b"]\nsha256 = "x"', "'a b' is no name of a client"),
-        ("a = 1", "a is no table"),
+        ('["a b"]\nsha256 = "x"', "'a b' is not a name of a client"),
+        ("a = 1", "a is not a table"),
         ('[a]\nsha256 = "rcjax-abc"', "client a.sha256: must be the SHA-256 of a key"),
-        (f'[a]\nsha256 = "{"0" * 64}"\nsecret = 1', "client a: secret is no setting of a client"),
+        (f'[a]\nsha256 = "{"0" * 64}"\nsecret = 1', "client a: secret is not a setting of a client"),
         (f'[a]\nsha256 = "{"0" * 64}"\n[b]\nsha256 = "{"0" * 64}"', "client b: has the key of a"),
         (f'[a]\nsha256 = "{"0" * 64}"\nmoney = "5"', 'client a.money: give money and a period, such as "5/month"'),
         (f'[a]\nsha256 = "{"0" * 64}"\nmoney = 50', 'client a.money: give money and a period, such as "5/month"'),

@@ -77,8 +77,8 @@ def test_a_streamed_reply_ends_with_its_finish_reason_or_an_error(service, name)
 
 def spent(service):
     page = service.get("/metrics").body.decode()
-    told = page.partition('rcjax_request_cost_total{policy="small"} ')[2].split()
-    return float(told[0]) if told else 0.0
+    figures = page.partition('rcjax_request_cost_total{policy="small"} ')[2].split()
+    return float(figures[0]) if figures else 0.0
 
 
 @pytest.mark.parametrize("name", WHOLE)

@@ -54,5 +54,5 @@ def test_without_shadow_queries_the_reference_is_not_asked():
 @pytest.mark.thorough
 def test_a_reference_without_a_table_is_reported_at_the_start():
     with gateway_process(with_reference("huge"), lambda *_: Response(sure("A", UNSURE)), "--shadow", "100%") as service:
-        told = (service.folder / "stderr").read_text()
-        assert "models.toml has no table for huge, the reference of policy policy" in told
+        printed = (service.folder / "stderr").read_text()
+        assert "models.toml has no table for huge, the reference of policy policy" in printed

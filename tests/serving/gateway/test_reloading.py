@@ -12,7 +12,7 @@ import pytest
 from helpers.chat_server import Response, sure
 from helpers.gateway_service import MODELS, SURE, UNSURE, gateway, gateway_process, make_policy, until
 
-from rcjax.policy import Rule
+from rcjax.policy import Policy, Rule
 from rcjax.serving import cascade
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import ShadowRate
@@ -24,12 +24,12 @@ def line(monkeypatch):
     """Return a function that waits for the service's next line; the service looks at its files often."""
     monkeypatch.setattr(gateway_module, "RELOAD_SECONDS", 0.05)
     said, logger = queue.SimpleQueue(), logging.getLogger("rcjax.serving")
-    heard = logging.Handler()
-    heard.emit = lambda record: said.put(record.getMessage())
-    logger.addHandler(heard)
+    handler = logging.Handler()
+    handler.emit = lambda record: said.put(record.getMessage())
+    logger.addHandler(handler)
     monkeypatch.setattr(logger, "level", logging.INFO)
     yield lambda: said.get(timeout=120)
-    logger.removeHandler(heard)
+    logger.removeHandler(handler)
     assert said.empty()
 
 
@@ -151,6 +151,18 @@ def test_one_model_answers_all_requests_until_there_is_a_policy(line):
         assert line().startswith("a new file is refused")
         reply = service.ask()
         assert (reply.json["model"], float(reply.headers["x-rcjax-confidence"])) == ("large", pytest.approx(0.829))
+
+
+def test_a_policy_file_without_calibrations_is_a_policy(line):
+    policy = Policy(("small",), {}, {"small": (Rule(1.0, "answer"),)}, {"small": 0.0})
+    with gateway({"policy": None}, answers, pass_model="small", shadow=1.0, shadow_models=("middle",)) as service:
+        policy.save(service.folder / "policy.json")  # with the digest of the policy that passes everything to a model
+        assert line().endswith(" from now on: small")
+        deployment = service.app.state.gateway.catalog.policies["policy"]
+        assert not deployment.is_untuned
+        assert deployment.shadow_cost is not None
+        (service.folder / "policy.json").unlink()
+        assert line().startswith("a new file is refused")
 
 
 def test_an_error_in_a_step_of_the_watch_ends_no_watch(line, monkeypatch):

@@ -90,12 +90,23 @@ def test_a_replica_has_its_share_of_the_limits_of_clients(tmp_path):
     assert limits == {"many": (Period(10.0, "month"), 120, 7), "few": (None, 1, None), "all": (None, None, None)}
 
 
+@pytest.mark.parametrize("ledger", [None, "redis://host"])
 @pytest.mark.parametrize(("shadow", "queries"), [("200/week", 40.0), ("5%", None)])
-def test_a_replica_has_its_share_of_a_number_of_shadow_queries(shadow, queries):
-    """A share of the queries is not divided, because a replica has only a part of the queries."""
+def test_a_replica_has_its_share_of_a_number_of_shadow_queries(shadow, queries, ledger):
+    """A share of the queries is not divided, because a replica has only a part; the ledger divides the money."""
     given = CallLogOptions(log=Path("calls.jsonl"), shadow=shadow_rate(shadow))
-    settings = ReplicaOptions(share=0.2).add_to(given.add_to(Settings({}, Path("models.toml")), 2))
+    settings = ReplicaOptions(ledger=ledger, share=0.2).add_to(given.add_to(Settings({}, Path("models.toml")), 2))
     assert settings.shadow == (0.05 if queries is None else ShadowRate(queries, "week", 2))
+    assert settings.share == (0.2 if ledger is None else 1.0)
+
+
+@pytest.mark.parametrize(
+    ("shadow", "share", "is_told"), [("200/week", None, True), ("200/week", 1.0, False), ("5%", None, False)]
+)
+def test_replicas_of_a_ledger_that_each_ask_a_number_of_shadow_queries_say_so(shadow, share, is_told, capsys):
+    given = CallLogOptions(log=Path("calls.jsonl"), shadow=shadow_rate(shadow))
+    ReplicaOptions(ledger="redis://host", share=share).add_to(given.add_to(Settings({}, Path("models.toml")), 1))
+    assert ("each replica asks 200 queries a week" in " ".join(capsys.readouterr().err.split())) == is_told
 
 
 def test_lines_of_two_workers_on_standard_output_are_whole_and_say_which_replica():
@@ -125,11 +136,10 @@ def test_lines_of_two_workers_on_standard_output_are_whole_and_say_which_replica
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--ledger", "http://host"), "the ledger's address is none: give redis://host:6379"),
-        (("--ledger", "redis://host", "--share", "1/5"), "--share: goes without --ledger"),
+        (("--ledger", "http://host"), "not an address of a ledger: give redis://host:6379"),
         (("--share", "6/5"), "'6/5': give a share above 0 and at most 1"),
-        (("--replica", "a b"), "--replica: 'a b' is no name for a replica"),
-        (("--log", "-", "--json"), "--json: goes without --log -"),
+        (("--replica", "a b"), "--replica: 'a b' is not a name for a replica"),
+        (("--log", "-", "--json"), "--json: cannot be combined with --log -"),
     ],
 )
 def test_invalid_combinations_of_options_are_refused(options, said, tmp_path, own_settings):

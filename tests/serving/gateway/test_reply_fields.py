@@ -122,8 +122,8 @@ def test_a_completion_streamed_at_once_has_every_field(service):
 @pytest.mark.parametrize("by", ["policy", "large", "tools"])
 def test_chunks_of_a_kept_answer_have_every_field(service, by, counted):
     """Answers of a policy's last model, of a named model, and of the model for requests that are not judged."""
-    told = {**CHUNKS[-1], "choices": [], "usage": USAGE}
-    service.by_model |= {"small": sure("A", UNSURE), "large": [*map(_event, [*CHUNKS, told]), DONE]}
+    last_chunk = {**CHUNKS[-1], "choices": [], "usage": USAGE}
+    service.by_model |= {"small": sure("A", UNSURE), "large": [*map(_event, [*CHUNKS, last_chunk]), DONE]}
     fields = {"policy": {}, "large": {"model": "large"}, "tools": {"tools": [TOOL]}}[by]
     options = {"stream_options": {"include_usage": True}} if counted else {}
     reply = service.ask(**ASKED, **fields, stream=True, **options)

@@ -83,7 +83,7 @@ def sent(service, **fields):
     return reply, service.server.requests[before:]
 
 
-def told(reply):
+def judgement_of(reply):
     return {name: reply.headers.get(f"x-rcjax-{name}") for name in ("status", "model", "not-judged")}
 
 
@@ -106,11 +106,11 @@ def test_every_field_is_judged_or_passed_on_unchanged_to_the_largest_model(servi
     nothing = [(name, None) for name in sorted(known - {"messages", "model"})]
     for name, value in (*rows(AS_ALWAYS), *nothing):
         reply, requests = sent(service, **{name: value})
-        assert (told(reply), requests) == (IS_JUDGED, [ASKED]), (name, value)
+        assert (judgement_of(reply), requests) == (IS_JUDGED, [ASKED]), (name, value)
     for name, value in rows(NOT_JUDGED):
         for stream in ({}, {"stream": True}):
             reply, requests = sent(service, **{name: value}, **stream)
-            assert told(reply) == by_largest(name), value
+            assert judgement_of(reply) == by_largest(name), value
             counted = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
             assert requests == [{"model": "org/large", "messages": QUESTION, name: value, **counted}]
 
@@ -162,14 +162,14 @@ def test_messages_of_text_alone_are_judged(service):
     for message in (*ROLES, *texts):
         messages = [{**message, "of_a_server": {"a": None}}, *QUESTION]
         reply, requests = sent(service, messages=messages)
-        assert (told(reply), requests[0]["messages"]) == (IS_JUDGED, messages)
+        assert (judgement_of(reply), requests[0]["messages"]) == (IS_JUDGED, messages)
     not_judged = [(why, message) for why, message in rows(ROLES_NOT_JUDGED)]
     for kind, why in PARTS_NOT_JUDGED.items():
         parts = [{"type": "text", "text": "?"}, {"type": kind, kind: {"url": "data:"}, "prompt_cache_breakpoint": {}}]
         not_judged.append((why, {"role": "user", "content": parts}))
     for why, message in not_judged:
         reply, requests = sent(service, messages=[*QUESTION, message])
-        assert told(reply) == by_largest(why)
+        assert judgement_of(reply) == by_largest(why)
         assert requests == [{"model": "org/large", "messages": [*QUESTION, message]}]
 
 

@@ -9,7 +9,7 @@ from helpers.response_clients import sent
 from openai.types import responses
 from openai.types.chat import completion_create_params
 from openai.types.responses import response_create_params
-from test_request_fields import IS_JUDGED, by_largest, told
+from test_request_fields import IS_JUDGED, by_largest, judgement_of
 
 HERE = {*response_create_params.ResponseCreateParamsBase.__annotations__}
 THERE = {*completion_create_params.CompletionCreateParamsBase.__annotations__}
@@ -103,7 +103,7 @@ def test_a_field_reaches_a_model_by_its_name_there(service):
     nothing = [({name: None}, {}) for name in sorted(HERE - {"model", "input"})]
     for fields, chat in ((same, same), *JUDGED, *nothing):
         reply, requests = sent(service, **fields)
-        assert (told(reply), requests) == (IS_JUDGED, [BY_POLICY | chat]), fields
+        assert (judgement_of(reply), requests) == (IS_JUDGED, [BY_POLICY | chat]), fields
         reply, requests = sent(service, **fields, model="large")
         more = {"logprobs": True} if "top_logprobs" in chat else {}
         assert requests == [{"model": "org/large", "messages": MESSAGES} | chat | more]
@@ -111,7 +111,7 @@ def test_a_field_reaches_a_model_by_its_name_there(service):
         streaming = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
         for fields, chat, why in NOT_JUDGED:
             reply, requests = sent(service, **fields, stream=stream)
-            assert told(reply) == by_largest(why)
+            assert judgement_of(reply) == by_largest(why)
             assert requests == [{"model": "org/large", "messages": MESSAGES, **chat, **streaming}]
 
 
@@ -172,10 +172,10 @@ def test_an_input_reaches_a_model_as_messages(service):
         for instructions in (None, "Be brief."):
             reply, requests = sent(service, input=items, instructions=instructions)
             first = [] if instructions is None else [{"role": "system", "content": instructions}]
-            assert (told(reply), requests) == (IS_JUDGED, [BY_POLICY | {"messages": first + messages}])
+            assert (judgement_of(reply), requests) == (IS_JUDGED, [BY_POLICY | {"messages": first + messages}])
     for part, chat, why in PARTS:
         reply, requests = sent(service, input=said({"type": "input_text", "text": "?"}, part))
-        assert told(reply) == by_largest(why)
+        assert judgement_of(reply) == by_largest(why)
         assert requests[0]["messages"] == said({"type": "text", "text": "?"}, chat)
 
 
@@ -189,7 +189,7 @@ def test_every_item_of_an_input_is_translated_or_refused(service):
         reply, requests = sent(service, input=[*MESSAGES, {"type": name, "id": "x"}])
         assert (reply.status, requests, reply.json["error"]["param"]) == (400, [], "input[1].type"), name
     reply, (request,) = sent(service, input=[{"role": "user", "content": "Look."}, CALL, OUTPUT])
-    assert told(reply) == by_largest("tools")
+    assert judgement_of(reply) == by_largest("tools")
     calls = [{"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
     assert request["messages"] == [
         {"role": "user", "content": "Look."},

@@ -138,7 +138,7 @@ REASONS = [
 
 
 def test_other_requests_go_to_the_largest_model_and_are_counted_by_reason():
-    limits = {"fields": frozenset({"tools"})}
+    limits = {"allow_field": frozenset({"tools"})}
     with gateway(policy({"tools": [TOOL]}), SAME, signal="call", limits=limits) as service:
         for fields, reason in REASONS:
             reply = service.ask(**fields).json["rcjax"]
@@ -151,9 +151,9 @@ def test_other_requests_go_to_the_largest_model_and_are_counted_by_reason():
 
 
 def test_descriptions_and_the_order_of_tools_do_not_count():
-    told = {"type": "function", "function": {**TOOL["function"], "description": "As of today."}}
+    described = {"type": "function", "function": {**TOOL["function"], "description": "As of today."}}
     with gateway(policy({"tools": [TOOL, OTHER]}), SAME, signal="call") as service:
-        assert service.ask(tools=[OTHER, told]).json["rcjax"]["not_judged"] == []
+        assert service.ask(tools=[OTHER, described]).json["rcjax"]["not_judged"] == []
 
 
 def test_a_tool_result_is_judged_if_the_log_had_tool_results():

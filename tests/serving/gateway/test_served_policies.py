@@ -81,19 +81,19 @@ def test_every_signal(service, unsure, model, asked, stream):
         *events, done = reply.events
         assert done == "[DONE]"
         assert reply.text == ANSWERS[model]
-        told = events[-1]["rcjax"]
+        report = events[-1]["rcjax"]
         assert {choice["index"] for event in events for choice in event["choices"]} == {0}
     else:
         (choice,) = reply.json["choices"]
         assert (choice["index"], choice["message"]["content"]) == (0, ANSWERS[model])
-        told = reply.json["rcjax"]
+        report = reply.json["rcjax"]
         assert reply.json["usage"]["prompt_tokens"] == 100 * len(requests)
-    assert (told["status"], told["model"], told["models"]) == ("answered", model, [*MODELS[:asked]])
+    assert (report["status"], report["model"], report["models"]) == ("answered", model, [*MODELS[:asked]])
     assert reply.headers["x-rcjax-models"] == ",".join(MODELS[:asked])
     assert not any(draft in reply.body.decode() for name, draft in ANSWERS.items() if name != model)
     if not streamed:
-        assert 0.8 < told["confidence"] < 0.9
-        assert told["cost"] == float(reply.headers["x-rcjax-cost"]) > 0
+        assert 0.8 < report["confidence"] < 0.9
+        assert report["cost"] == float(reply.headers["x-rcjax-cost"]) > 0
 
 
 def test_a_second_question_keeps_nobody_waiting():

@@ -1,5 +1,6 @@
 """A budget for a period is a limit: requests reserve their possible cost, and spent money is spent for all requests."""
 
+import asyncio
 import json
 import math
 import re
@@ -9,14 +10,19 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
-from helpers.chat_server import Response, completion, sure
+from helpers.chat_server import Response, completion, serving, sure
 from helpers.gateway_service import SURE, gateway, make_policy, until
+from helpers.scripted_cascade import PRICES, good, script
 from test_followed_bills import ladder
 
+from rcjax._base.tokens import Price
+from rcjax.policy import signals
 from rcjax.policy.ladder import Ladder, Period
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Query
+from rcjax.serving.cascade import Cascade
 from rcjax.serving.failures import CascadeWarning
+from rcjax.serving.models_file import ServedModel
 
 MONEY = 0.01
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
@@ -99,15 +105,15 @@ def test_the_first_request_refused_in_a_period_is_warned_of_though_some_money_is
     with gateway(month(), behave, stops_at_budget=True) as service:
         billing = service.app.state.gateway.catalog.policies["policy"].cascade.billing
         billing.pay_shadow([SimpleNamespace(cost=billing.money_left - 1e-8)])
-        with pytest.warns(CascadeWarning, match=r"is left of .* a request that may cost .* is refused") as told:
+        with pytest.warns(CascadeWarning, match=r"is left of .* a request that may cost .* is refused") as warned:
             assert [service.ask().status for _ in range(3)] == [429] * 3
-        assert len(told) == 1
+        assert len(warned) == 1
 
 
 def test_a_service_that_stops_refuses_for_a_moment_while_running_requests_reserve_the_money():
     with gateway(month(1.0), behave, stops_at_budget=True) as service:
         billing = service.app.state.gateway.catalog.policies["policy"].cascade.billing
-        with billing.reserve_option([1.0], float):
+        with billing.reserve_candidate([1.0], float):
             reply = service.ask()
         assert (reply.status, reply.json["error"]["code"]) == (429, "too_many_requests")
         assert (reply.headers["retry-after"], "x-should-retry" in reply.headers) == ("1", False)
@@ -171,7 +177,7 @@ def test_shadow_calls_that_the_end_of_a_service_cuts_off_are_paid_for(tmp_path):
         return Response(sure("B", SURE), delay=0.0 if request["model"] == "org/small" else 20.0)
 
     log = tmp_path / "calls.jsonl"
-    with gateway(month(1.0), slow, shadow=1.0, log=log, limits={"drain_seconds": 0.2}) as service:
+    with gateway(month(1.0), slow, shadow=1.0, log=log, limits={"drain": 0.2}) as service:
         spend_most(service)
         assert service.ask().json["model"] == "small"
         service.server.wait_for(3)
@@ -194,6 +200,28 @@ def test_an_answer_without_a_limit_is_expected_to_be_as_long_as_recent_answers()
             service.ask(n=2)
         assert caller.estimate_cost(Query(**prompt), "large") == pytest.approx((100 * 3 + 900 * 15) / 1e6, rel=0.05)
         assert caller.estimate_cost(Query(**prompt, options={"max_tokens": 7}), "large") == pytest.approx(405e-6)
+
+
+def test_a_paid_answer_of_a_shadow_query_is_reserved_no_longer(monkeypatch):
+    """While the shadow calls ran, the answer counted twice, as paid and as reserved."""
+    monkeypatch.setattr(Ladder, "draw_rung", lambda *_: 0)
+
+    async def main():
+        may_end = asyncio.Event()
+        waiting = Response(sure("A", SURE), held=may_end)
+        models = {name: ServedModel(name, name, price=Price(**price)) for name, price in PRICES.items()}
+        async with (
+            serving(script(small=good("A", SURE), middle=waiting, large=waiting)) as (_, client),
+            Cascade(month(100.0), client, signal=signals.Choice(), models=models, shadow=1.0) as cascade,
+        ):
+            result = await cascade.ask("A or B?")
+            others = [cascade._caller.estimate_cost(result.query, model) for model in ("middle", "large")]
+            reserved = math.fsum(cascade.billing._reserved.values())
+            may_end.set()
+            return result.model, reserved, math.fsum(others)
+
+    model, reserved, estimate_of_others = asyncio.run(main())
+    assert (model, reserved) == ("small", pytest.approx(estimate_of_others))
 
 
 def test_a_shadow_query_reserves_no_model_of_its_rung_twice(tmp_path, monkeypatch):

@@ -137,13 +137,13 @@ def test_the_loop_closes(tmp_path):
         labels = tmp_path / "labels.csv"
         labels.write_text("\n".join(["query,answer", *(f"q{i},{world.answer(i)}" for i in range(SERVED))]))
 
-        status, document, told = as_json("check", policy, log, "--labels", labels)
+        status, document, printed = as_json("check", policy, log, "--labels", labels)
         decision = document["decision"]  # of 8 ± 4 points in one of 52 weeks a year: no alarm, but a gain to be had
-        assert (status, decision["state"], decision["tune_again"]) == (0, "unclear", True), told
+        assert (status, decision["state"], decision["tune_again"]) == (0, "unclear", True), printed
 
-        status, document, told = as_json("retune", policy, log, "--labels", labels, "--out", policy)
-        assert status == 0, told
-        assert "2 that no policy judges" in told
+        status, document, printed = as_json("retune", policy, log, "--labels", labels, "--out", policy)
+        assert status == 0, printed
+        assert "2 that no policy judges" in printed
         second = Policy.load(policy)
         assert digest_of(second) != digest_of(first)
 
