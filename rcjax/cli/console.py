@@ -546,17 +546,17 @@ def comparison_table(comparison: Comparison, money: Money, noun: str, promised: 
         comparison: comparison on the present queries.
         promised: comparison at the time of tuning; None: no column for it.
     """
-    heads = ["", money.label, noun, "this policy against it,\nin points"]
+    heads = ["", money.label, noun, "this policy\nagainst it"]
     rows = comparison.rows(money)
     if promised is not None:
         promised_cells = {name: f"{error}\n({gap})" if gap else error for name, _, error, gap in promised.rows(money)}
-        heads = [*heads, f"when tuned: {noun}\n(policy against it)"]
+        heads = [*heads, f"{noun} when tuned\n(against it)"]
         rows = [(*row, promised_cells.get(row[0], "")) for row in rows]
     table = make_table(*heads, unbroken=True)
     price = comparison.refusal_price
     refusals = "" if price is None else f"; each refusal counts as {price:.3g}"
     queries = count(comparison.queries, "query")
-    table.title = f"On the same {queries}, beside this policy (± one standard error{refusals}):"
+    table.title = f"On the same {queries}, beside this policy (points ± one standard error{refusals}):"
     table.title_justify, table.title_style = "left", ""
     fold_names(table)
     for row in rows:

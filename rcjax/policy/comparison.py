@@ -324,8 +324,9 @@ def advise(
     """
     broken = comparison.fresh and margin is not None and comparison.exceeds(margin)
     verb = "keep" if comparison.keeps_today else "do not use" if comparison.dominated or broken else "use"
-    where = f"on {comparison.queries:,} fresh queries it" if comparison.fresh else "by this log it"
-    advice = f"{verb} {describe_rungs(policy)}: {where} {comparison.headline(money, counted)}"
+    where = f"on {comparison.queries:,} fresh queries " if comparison.fresh else "by this log "
+    where = "" if comparison.keeps_today and not comparison.fresh else where
+    advice = f"{verb} {describe_rungs(policy)}: {where}it {comparison.headline(money, counted)}"
     is_cascade = len({name for rung in policy.adjacent_rungs for name in rung.models}) > 1
     return "; but ".join(filter(None, (advice, comparison.doubt() if is_cascade else None)))
 

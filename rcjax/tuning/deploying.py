@@ -164,7 +164,8 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     found = margins(frontier, log, spec.today)
     if (place := found.cheapest(margin)) is not None:
         policy = frontier.ladder(float(found.position[place]), Target("match", margin))
-        cheaper = f"cheaper policies may err more than {format_points(margin)} above today's, at worst (95 %)"
+        more = f"more than {format_points(margin)} more {log.counted.noun} than today's"
+        cheaper = f"cheaper policies may have {more}, at worst (95 %)"
         return Deployed(policy, notes=(cheaper,) if place else ())
     needed = found.labels_needed(margin)
     noun = "query" if log.hand_labels is None else "labelled query"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rcjax._base.figures import choose_unit, distinct_percentages
+from rcjax._base.figures import choose_unit, distinct_percentages, format_number
 from rcjax._core.batching import Array
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.ladder import Period
@@ -237,12 +237,13 @@ def over_budget_message(budget: float, cheapest: float, period: Period | None = 
         period: the budget for a period, if it was given so.
 
     >>> print(over_budget_message(1e-6, 1.82154e-5))
-    no cascade costs $1.00 per million queries or less; the cheapest costs $18.2: give --budget 18.3/M or more
+    no cascade costs $1.00 per million queries or less; the cheapest costs $18.22: give --budget 18.3/M or more
     >>> print(over_budget_message(1e-6, 1.82154e-5, Period(2.0, "month"))[-32:])
     give --budget 36.5/month or more
     """
     money = choose_unit([cheapest])
-    message = f"no cascade costs {money.full(budget)} or less; the cheapest costs ${money.show(cheapest)}"
+    least = format_number(cheapest * money.scale * (1 + 5e-4), 4)  # rounded up: a budget that will do
+    message = f"no cascade costs {money.full(budget)} or less; the cheapest costs ${least}"
     amount, unit = (1e6 * cheapest, "M") if period is None else (cheapest / budget * period.money, period.every)
     return f"{message}: give --budget {_round_up(amount)}/{unit} or more"
 
