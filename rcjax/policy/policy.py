@@ -25,7 +25,7 @@ from functools import partial
 from hashlib import sha256
 from numbers import Real
 from types import MappingProxyType, NoneType
-from typing import Any, ClassVar, Self, TypedDict, Unpack
+from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack, get_args
 
 from rcjax._base.codec import (
     HUGE,
@@ -54,6 +54,9 @@ from rcjax.policy.decisions import (
     validate_agreements,
     validate_rules,
 )
+
+#: The name of a target of tuning, by which the provenance records it.
+TargetName = Literal["budget", "max_error", "match", "error_cost", "lam"]
 
 #: The default of arguments for which None means "not known".
 _NOT_GIVEN: Any = type("_NotGiven", (), {"__repr__": lambda self: "<not given>"})()
@@ -157,10 +160,8 @@ class AbstractPolicy:
 
     def __str__(self) -> str:
         """Return the target, the position, the expected figures and the rungs on either side of the position."""
-        from rcjax.policy.spec import TARGETS  # it imports this module
-
         expected, last = self.expected, len(self.rungs) - 1
-        facts = [f"{name}={self.tuning[name]:.4g}" for name in TARGETS if self.tuning.get(name) is not None]
+        facts = [f"{name}={self.tuning[name]}" for name in get_args(TargetName) if self.tuning.get(name) is not None]
         facts += [f"position {self.position:.4g} of 0 to {last}"] if last else []
         facts += [f"{percent(expected['error'])} error"] if expected.get("error") is not None else []
         facts += [choose_unit([cost]).full(cost)] if (cost := expected.get("cost")) is not None else []

@@ -39,9 +39,8 @@ from rcjax.policy.comparison import COMPARISON
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.decisions import Transform
 from rcjax.policy.ladder import Period, Queries, map_rungs, policy_from_json, with_provenance
-from rcjax.policy.policy import AbstractPolicy, Policy
+from rcjax.policy.policy import AbstractPolicy, Policy, TargetName
 
-TargetName = Literal["budget", "max_error", "match", "error_cost", "lam"]
 TARGETS = get_args(TargetName)
 
 
