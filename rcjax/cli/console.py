@@ -556,7 +556,7 @@ def comparison_table(comparison: Comparison, money: Money, noun: str, promised: 
     price = comparison.refusal_price
     refusals = "" if price is None else f"; each refusal counts as {price:.3g}"
     queries = count(comparison.queries, "query")
-    table.title = f"On the same {queries}, beside this policy (points ± one standard error{refusals}):"
+    table.title = f"On the same {queries} (points ± one standard error{refusals}):"
     table.title_justify, table.title_style = "left", ""
     fold_names(table)
     for row in rows:

@@ -256,7 +256,10 @@ def show_tuning(
     chosen_rows = [i for i in found if i is not None]
     most = _MORE_POINTS if chosen is None else _POINTS
     listed = choose_rows(costs, errors, most, refusing, [*chosen_rows, *single_rows])
-    listed = sorted({*listed, *chosen_rows}, key=lambda i: (costs[i], -errors[i]))
+    for row in chosen_rows:
+        if row not in listed:  # it replaces the nearest point, which is as good in print
+            nearest = min({*listed}.difference(chosen_rows), key=lambda i: abs(costs[i] - costs[row]))
+            listed = [row if i == nearest else i for i in listed]
     remarks = [f"{len(listed)} of {len(points)}, all by --json"] * (len(listed) < len(points))
     remarks += [f"in brackets, {100 * LEVEL:.0f} % intervals"] * any("error_interval" in point for point in points)
     remarks += ["* is that for your target"] * (len(chosen_rows) == 1)

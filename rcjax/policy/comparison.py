@@ -27,6 +27,7 @@ _ASSUMED = " (assumed: give --today)"
 LEAST_SHARE = 5e-4
 
 _EQUAL = 1e-3  # relative difference up to which two bills count as equal
+_ALIKE = 0.01  # difference of errors up to which two policies may count as alike
 _HARDLY = 0.05  # saved share of a bill below which a cascade may not be worth its upkeep
 
 Role = Literal["today", "single"]
@@ -237,8 +238,8 @@ class Comparison(Record):
     def doubt(self) -> str | None:
         """Return a reason to prefer a single model to a cascade on the log tuned on; None if there is none.
 
-        A model that costs no more than the cascade does as well unless the cascade errs significantly less (one-sided,
-        5 %). So does today's if the cascade saves less than 5 % of its bill.
+        The reason is a model that costs no more than the cascade, or today's if the cascade saves less than 5 % of its
+        bill. The cascade must not err significantly less (one-sided, 5 %), nor by more than a point.
 
         >>> today = Rival("large", "today", error=0.12, cost=2e-4, error_difference=-0.003, se=0.006)
         >>> Comparison(0.117, 1.94e-4, 300, False, (today,)).doubt()
@@ -248,7 +249,7 @@ class Comparison(Record):
         """
         if self.fresh or self.keeps_today or self.unsupported_gain is not None:
             return None
-        alike = [rival for rival in self.rivals if rival.error_difference >= -Z_ONE_SIDED_95 * rival.se]
+        alike = [rival for rival in self.rivals if -rival.error_difference <= min(Z_ONE_SIDED_95 * rival.se, _ALIKE)]
         for rival in alike:
             if rival.cost <= self.cost * (1 + _EQUAL):
                 return f"{rival.subject} does as well within chance, for no more money, and is simpler"

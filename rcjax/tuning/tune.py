@@ -58,7 +58,7 @@ from rcjax.tuning.search import SecondsFilter, search_of
 _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models
 _UNSPENT = 0.1  # least unspent share of a budget that gets a note
 _AT_LIMIT = 0.99  # share of a limit on the error from which an error counts as at the limit
-_ROUNDING = 1e-9  # of an error, and of a cost as a share
+_ROUNDING = 1e-7  # of an error, and of a cost as a share
 
 
 def with_bills(frontier: Frontier, replayed: Replay | None) -> tuple[Frontier, list[str]]:
@@ -225,12 +225,11 @@ class Tuned:
         is_dearer, has_fewer = more > _ROUNDING * costs, fewer > _ROUNDING
         if (has_fewer & ~is_dearer).any():  # a policy in service may be none of the best
             return None, None
-        after = is_dearer & has_fewer
-        before = (more < -_ROUNDING * costs) & (fewer < -_ROUNDING)
-        return (
-            float((more[after] / fewer[after]).min()) if after.any() else None,
-            float((more[before] / fewer[before]).max()) if before.any() else None,
-        )
+        is_cheaper = (more < -_ROUNDING * costs) & (fewer < -_ROUNDING)
+        after, before = ((more[side] / fewer[side]).tolist() for side in (is_dearer & has_fewer, is_cheaper))
+        if after and before and min(after) < max(before) * (1 - _ROUNDING):  # above the hull, as a single model may be
+            return None, None
+        return min(after, default=None), max(before, default=None)
 
     def unsupported_gain(self, policy: AbstractPolicy, target: Target) -> UnsupportedGain | None:
         """Return the gain of a policy over the best single model if held-out queries do not support it, else None.

@@ -65,6 +65,7 @@ def test_a_cascade_that_gains_nothing_is_doubted():
         (beside(), None),
         (replace(beside(), rivals=(*beside().rivals, single)), "middle alone does as well within chance, for no more "),
         (replace(beside(), rivals=(*beside().rivals, replace(single, se=0.002))), None),
+        (replace(beside(), rivals=(*beside().rivals, replace(single, error_difference=-0.02, se=0.02))), None),
         (replace(beside(fresh=True), rivals=(*beside().rivals, single)), None),
         (beside(cost=1.92e-4), "to save 4 % may not be worth a cascade"),
         (beside(-0.02, cost=1.92e-4), None),
