@@ -147,14 +147,14 @@ def conclude(
     *,
     as_json: bool,
     problem: Exception | None = None,
-    first: bool = False,
+    problem_first: bool = False,
 ) -> None:
     """Print results, as one JSON document or by `show`; then report the problem, if any, and exit with status 1.
 
-    A closed pipe is not an error. With `first`, the problem stands before the results of `show`.
+    A closed pipe is not an error. With `problem_first`, the problem stands before the results of `show`.
     """
-    first = first and not as_json and problem is not None
-    if first:
+    problem_first = problem_first and not as_json
+    if problem_first and problem is not None:
         report(problem, as_json)
     try:
         if not as_json:
@@ -164,7 +164,7 @@ def conclude(
     except BrokenPipeError:
         silence()
     if problem is not None:
-        if not first:
+        if not problem_first:
             report(problem, as_json, document)
         raise typer.Exit(1)
 

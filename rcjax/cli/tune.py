@@ -203,7 +203,7 @@ def tune(
     unwritten = attempt(partial(tuned.frontier.save, frontier)) if frontier else None
     unwritten = unwritten or (attempt(partial(tuned.policy.save, out)) if out and tuned.policy else None)
     problem, show = unwritten or infeasible, partial(_show_tuning, tuned, out, (unwritten or infeasible) is None)
-    conclude(tuned.to_json(), show, as_json=json_, problem=problem, first=infeasible is not None)
+    conclude(tuned.to_json(), show, as_json=json_, problem=problem, problem_first=infeasible is not None)
 
 
 def _show_tuning(tuned: Tuned, out: Path | None, is_complete: bool) -> None:
