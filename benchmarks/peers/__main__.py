@@ -80,11 +80,12 @@ def ways_of(train: rcjax.Log, test: rcjax.Log, peers: Iterable[str]) -> dict[str
     """All methods by name, rcjax first."""
     plain = plain_pairs(train, test)
     bare = [dataclasses.replace(log, answer=None, compare=None) for log in (train, test)]
-    tuned = rcjax.tune(train, intervals=False, budget=1e9)
+    dearest = float(np.max(train.cost))
+    tuned = rcjax.tune(train, intervals=False, budget=dearest)
     still = by_policy(tuned.frontier, train, test)
     unaware = still
     if train.answer is not None:
-        unaware = by_policy(rcjax.tune(bare[0], intervals=False, budget=1e9).frontier, *bare)
+        unaware = by_policy(rcjax.tune(bare[0], intervals=False, budget=dearest).frontier, *bare)
     modelled = rcjax.tune(bare[0], cascade="full", intervals=False)
     full, _ = with_bills(modelled.frontier, modelled.replayed)
     ways = {

@@ -142,12 +142,20 @@ def attempt(write: Callable[[], object]) -> OSError | None:
 
 
 def conclude(
-    document: Mapping[str, Any], show: Callable[[], None], *, as_json: bool, problem: Exception | None = None
+    document: Mapping[str, Any],
+    show: Callable[[], None],
+    *,
+    as_json: bool,
+    problem: Exception | None = None,
+    problem_first: bool = False,
 ) -> None:
     """Print results, as one JSON document or by `show`; then report the problem, if any, and exit with status 1.
 
-    A closed pipe is not an error.
+    A closed pipe is not an error. With `problem_first`, the problem stands before the results of `show`.
     """
+    problem_first = problem_first and not as_json
+    if problem_first and problem is not None:
+        report(problem, as_json)
     try:
         if not as_json:
             show()
@@ -156,7 +164,8 @@ def conclude(
     except BrokenPipeError:
         silence()
     if problem is not None:
-        report(problem, as_json, document)
+        if not problem_first:
+            report(problem, as_json, document)
         raise typer.Exit(1)
 
 
@@ -531,22 +540,23 @@ def facts_table(subjects: Mapping[str, Iterable[Fact]], money: Money, head: str 
 
 
 def comparison_table(comparison: Comparison, money: Money, noun: str, promised: Comparison | None = None) -> Table:
-    """Make a table of the policy and its rivals: money, error, difference of the error from the policy's.
+    """Make a table of the policy and its rivals: money, error, the policy's error minus the rival's.
 
     Args:
         comparison: comparison on the present queries.
         promised: comparison at the time of tuning; None: no column for it.
     """
-    heads = ["", money.label, noun, "gap in points"]
+    heads = ["", money.label, noun, "this policy\nagainst it"]
     rows = comparison.rows(money)
     if promised is not None:
-        promised_cells = {name: "\n".join(filter(None, cells)) for name, _, *cells in promised.rows(money)}
-        heads, rows = [*heads, "when tuned"], [(*row, promised_cells.get(row[0], "")) for row in rows]
+        promised_cells = {name: f"{error}\n({gap})" if gap else error for name, _, error, gap in promised.rows(money)}
+        heads = [*heads, f"{noun} when tuned\n(against it)"]
+        rows = [(*row, promised_cells.get(row[0], "")) for row in rows]
     table = make_table(*heads, unbroken=True)
     price = comparison.refusal_price
     refusals = "" if price is None else f"; each refusal counts as {price:.3g}"
     queries = count(comparison.queries, "query")
-    table.title = f"On the same {queries}, beside this policy (± one standard error{refusals}):"
+    table.title = f"On the same {queries} (points ± one standard error{refusals}):"
     table.title_justify, table.title_style = "left", ""
     fold_names(table)
     for row in rows:

@@ -92,13 +92,6 @@ def fraction(text: str) -> float:
     return value
 
 
-def margin(text: str) -> float:
-    """Parse a margin of error: `0.01` or `1%` for one point."""
-    if text.strip() in ("1", "1.0"):
-        raise typer.BadParameter(f"{text!r} would be 100 points: give 1% for one point, or 100%")
-    return fraction(text)
-
-
 def part(text: str) -> float:
     """Parse a share: `1/5`, `0.2` or `20%`."""
     number, slash, total = text.partition("/")

@@ -334,7 +334,7 @@ def _spec_option(panel: str, metavar: str, parser: Callable[[str], Any]) -> Any:
 #: The fields of `Spec` that are options of commands, by name.
 _SPEC_OPTIONS: dict[str, Any] = {
     "max_error": _spec_option(TARGET, "0.05|5%", inputs.fraction),
-    "match": _spec_option(TARGET, "0.01|1%", inputs.margin),
+    "match": _spec_option(TARGET, "0.01|1%", inputs.fraction),
     "today": _spec_option(TARGET, "MODEL|FILE", inputs.today),
     "error_cost": _spec_option(TARGET, "MONEY", inputs.positive),
     "cascade": _spec_option(SEARCH, "SEARCH", inputs.cascade),

@@ -48,7 +48,7 @@ from rcjax.cli.inputs import (
     require_plausible_prices,
 )
 from rcjax.cli.options import OUTPUT, AsJson, BudgetOptions, LogFiles, LogOptions, Really
-from rcjax.policy.comparison import Comparison
+from rcjax.policy.comparison import LEAST_SHARE, Comparison
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.spec import Spec
 
@@ -202,8 +202,8 @@ def tune(
         tuned, infeasible = problem.tuned, problem
     unwritten = attempt(partial(tuned.frontier.save, frontier)) if frontier else None
     unwritten = unwritten or (attempt(partial(tuned.policy.save, out)) if out and tuned.policy else None)
-    problem = unwritten or infeasible
-    conclude(tuned.to_json(), partial(_show_tuning, tuned, out, problem is None), as_json=json_, problem=problem)
+    problem, show = unwritten or infeasible, partial(_show_tuning, tuned, out, (unwritten or infeasible) is None)
+    conclude(tuned.to_json(), show, as_json=json_, problem=problem, problem_first=infeasible is not None)
 
 
 def _show_tuning(tuned: Tuned, out: Path | None, is_complete: bool) -> None:
@@ -212,13 +212,16 @@ def _show_tuning(tuned: Tuned, out: Path | None, is_complete: bool) -> None:
     heading = tuned.log.describe(confidences=False)
     if tuned.held_out is not None:
         heading += f" {tuned.held_out.n_queries:,} other queries are held out for the test of the guarantee."
-    rows, chosen = document["model_summary"], tuned.policy.expected if tuned.policy else None
+    rows, chosen = document["model_summary"], None
+    if tuned.policy is not None:
+        rungs = zip(tuned.policy.weights, tuned.policy.adjacent_rungs, strict=True)
+        chosen = [rung.expected for weight, rung in rungs if weight >= LEAST_SHARE]
     units = {"money": tuned.money, "noun": tuned.log.counted.noun}
     show_tuning(heading, rows, document["frontier"], chosen=chosen, **units)
     if tuned.policy:
         counted = tuned.log.counted
         _show_policy(document["policy"], document["comparison"], _policy_texts(tuned), tuned.money, counted)
-    if is_complete:  # else the problem is printed last
+    if is_complete:  # else there is a problem
         _show_next(out, None if tuned.target else example_budget([row["cost"] for row in rows]))
 
 
@@ -229,15 +232,15 @@ def show_tuning(
     points: Sequence[Mapping[str, Any]],
     *,
     money: Money,
-    chosen: Mapping[str, Any] | None = None,
+    chosen: Sequence[Mapping[str, Any]] | None = None,
     noun: str = ERRORS.noun,
 ) -> None:
     """Print the log, the models, and some points of the frontier.
 
     Args:
         points: entries of the JSON form of the frontier.
-        chosen: error, cost and λ of the policy for a target, whose row has an asterisk if it is a point; None to show
-            more points.
+        chosen: error, cost and λ of each rung of the policy for a target, whose rows have asterisks if they are points;
+            None to show more points.
     """
     screen = Screen()
     screen.print(heading, style="bold")
@@ -249,19 +252,21 @@ def show_tuning(
     points = [*points, *([] if refusing else _models_left_out(rows, points))]
     costs, errors = ([point[name] for point in points] for name in ("cost", "error"))
     single_rows = [i for i, point in enumerate(points) if len(point["models"]) == 1]
-    listed = choose_rows(costs, errors, _MORE_POINTS if chosen is None else _POINTS, refusing, single_rows)
-    chosen_row = (
-        None if chosen is None else next((i for i, point in enumerate(points) if _is_chosen(point, chosen)), None)
-    )
-    if chosen_row is not None and chosen_row not in listed:  # it replaces the nearest point
-        nearest = min(listed, key=lambda i: abs(costs[i] - costs[chosen_row]))
-        listed = [chosen_row if i == nearest else i for i in listed]
-    remarks = [f"{len(listed)} of {len(points)}"] * (len(listed) < len(points))
+    found = (next((i for i, point in enumerate(points) if _is_chosen(point, rung)), None) for rung in chosen or ())
+    chosen_rows = [i for i in found if i is not None]
+    most = _MORE_POINTS if chosen is None else _POINTS
+    listed = choose_rows(costs, errors, most, refusing, [*chosen_rows, *single_rows])
+    for row in chosen_rows:
+        if row not in listed:  # it replaces the nearest point, which is as good in print
+            nearest = min({*listed}.difference(chosen_rows), key=lambda i: abs(costs[i] - costs[row]))
+            listed = [row if i == nearest else i for i in listed]
+    remarks = [f"{len(listed)} of {len(points)}, all by --json"] * (len(listed) < len(points))
     remarks += [f"in brackets, {100 * LEVEL:.0f} % intervals"] * any("error_interval" in point for point in points)
-    remarks += ["* is that for your target"] * (chosen_row is not None)
+    remarks += ["* is that for your target"] * (len(chosen_rows) == 1)
+    remarks += ["* are those that your target mixes"] * (len(chosen_rows) > 1)
     brackets = f" ({'; '.join(remarks)})" if remarks else ""
     screen.print(f"The frontier, the best policies of these models, cheapest first{brackets}:")
-    starred = [i == chosen_row for i in listed]
+    starred = [i in chosen_rows for i in listed]
     screen.print(_frontier_table([points[i] for i in listed], money, screen.width, starred, noun))
 
 
@@ -342,12 +347,13 @@ def _show_next(policy: Path | None, budget: str | None) -> None:
     if policy is not None:
         screen.print_path(f"Policy written to {policy}")
         evaluate = command("evaluate", policy, "NEW_LOG.csv")
-        screen.next_step("is it as good on queries that are not in this log?", evaluate)
+        screen.next_step("before you deploy it, is it as good on queries that are not in this log?", evaluate)
     elif budget is not None:
         target = f"a target, such as --budget {budget}"
         screen.next_step(f"the same command with {target}, and --out policy.json, chooses a policy")
     else:
-        screen.next_step("the same command with --out policy.json writes this policy")
+        evaluate = "rcjax evaluate tries it on queries that are not in this log, before you deploy it"
+        screen.next_step(f"the same command with --out policy.json writes this policy; {evaluate}")
 
 
 def _frontier_table(

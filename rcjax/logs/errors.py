@@ -40,10 +40,6 @@ class OddLogWarning(UserWarning):
     """A log that looks wrong: a policy tuned on it is no better than the log."""
 
 
-class OddBudgetWarning(UserWarning):
-    """A budget above the cost of asking every model: any policy meets it, and another unit may be meant."""
-
-
 #: Receiver of warnings about a log: class and text.
 Warn = Callable[[type[Warning], str], None]
 

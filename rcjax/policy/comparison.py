@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from rcjax._base.codec import Amount, Between, Record, read_value
-from rcjax._base.figures import Money, format_number, percent
+from rcjax._base.figures import Z_ONE_SIDED_95, Money, format_number, percent
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.policy import AbstractPolicy
 
@@ -21,13 +21,17 @@ COMPARISON = "comparison"
 #: The name of a rival that is a policy.
 IN_SERVICE = "the policy in service"
 
+_ASSUMED = " (assumed: give --today)"
+
 #: Least share of the queries with which a rung is mentioned: a smaller share is rounded to 0.0 %.
 LEAST_SHARE = 5e-4
 
 _EQUAL = 1e-3  # relative difference up to which two bills count as equal
+_ALIKE = 0.01  # difference of errors up to which two policies may count as alike
+_HARDLY = 0.05  # saved share of a bill below which a cascade may not be worth its upkeep
 
 Role = Literal["today", "single"]
-_ROLES: Mapping[str, str] = {"today": "today's", "single": "best for the money"}
+_ROLES: Mapping[str, str] = {"today": "today's", "single": "best for no more money"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,8 @@ class Rival(Record):
         se: standard error of `error_difference`, paired by query; 0 where the policy is the rival.
 
     >>> rival = Rival("large", "today", error=0.12, cost=2e-4, error_difference=0.003, se=0.006)
-    >>> rival.title, rival.gap("error"), rival.gap()
-    ("large alone, today's", '0.3 ± 0.6 points less error', '0.3 ± 0.6 less')
+    >>> rival.title, rival.gap("error"), rival.gap(), rival.worst
+    ("large alone, today's", '0.3 ± 0.6 points more error than', '0.3 ± 0.6 more', '1.3 points more')
     """
 
     name: str
@@ -64,21 +68,36 @@ class Rival(Record):
         """The rival with its role."""
         return f"{self.subject}, {_ROLES[self.role]}"
 
-    def gap(self, noun: str = "", *, of_policy: bool = False) -> str:
-        """Describe how much more, or less, the rival errs than the policy, in percentage points.
+    def gap(self, noun: str = "") -> str:
+        """Describe how much more, or less, the policy errs than the rival, in percentage points.
 
         Args:
-            noun: noun of the counted quantity; empty for a table, which says "none" if the policy is the rival.
-            of_policy: describe how much more, or less, the policy errs than the rival.
+            noun: noun of the counted quantity, for a sentence that goes on with the rival; empty for a table, which
+                says "none" if the policy is the rival.
         """
         if not noun and self.error_difference == self.se == 0:
             return "none"
-        points = f"{abs(100 * self.error_difference):.1f} ± {100 * self.se:.1f}{' points' * bool(noun)}"
-        return f"{points} {'more' if (self.error_difference > 0) == of_policy else 'less'} {noun}".rstrip()
+        size, side = _more_or_less(self.error_difference)
+        if noun and not side:
+            return f"the same {noun} (± {100 * self.se:.1f} points) as"
+        points = f"{size} ± {100 * self.se:.1f}{' points' * bool(noun)} {side}".rstrip()
+        return f"{points} {noun} than" if noun else points
+
+    @property
+    def worst(self) -> str:
+        """The upper end of `error_difference` (one-sided, 95 %), in points."""
+        size, side = _more_or_less(self.error_difference + Z_ONE_SIDED_95 * self.se)
+        return f"{size} points {side}" if side else "the same"
 
     def describe(self, money: Money, noun: str) -> str:
-        """Describe the rival: its role, its cost, and how much more or less it errs than the policy."""
-        return f"{self.title}: {money.full(self.cost)}, {self.gap(noun)}"
+        """Describe the rival: its role, its cost, and how much more or less the policy errs."""
+        return f"{self.title}: {money.full(self.cost)}; the policy has {self.gap(noun)} it"
+
+
+def _more_or_less(difference: float) -> tuple[str, str]:
+    """Return (size of a difference in points, "more" or "less"; empty if the size is 0.0)."""
+    size = f"{abs(100 * difference):.1f}"
+    return size, "" if float(size) == 0 else "more" if difference > 0 else "less"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +137,12 @@ class Comparison(Record):
         fresh: whether the policy was tuned on other queries. Otherwise `error` is the error that the tuning expects,
             which the default search corrects for optimism.
         rivals: the rivals, today's model or policy first.
-        error_cost: dollars per further avoided error at the policy's position; None if no error can be avoided.
+        next_error_cost: dollars per error that the next dearer policy avoids; None if none does, or if it is not known.
+        last_error_cost: dollars per error that the policy avoids beside the next cheaper one; None as above.
         unsupported_gain: gain over the best single model for the budget, if held-out queries do not support it; None if
             they do, or if it is not known.
         refusal_price: errors that a refusal counts as; None if the policy does not refuse.
+        assumed: whether today's was not given: a default takes its place.
     """
 
     error: Annotated[float, Between()]
@@ -129,9 +150,11 @@ class Comparison(Record):
     queries: int
     fresh: bool
     rivals: tuple[Rival, ...]
-    error_cost: Amount | None = None
+    next_error_cost: Amount | None = None
+    last_error_cost: Amount | None = None
     unsupported_gain: UnsupportedGain | None = None
     refusal_price: Amount | None = None
+    assumed: bool = False
 
     @property
     def today(self) -> Rival | None:
@@ -191,7 +214,7 @@ class Comparison(Record):
 
         >>> today = Rival("large", "today", error=0.12, cost=2e-4, error_difference=0.003, se=0.006)
         >>> Comparison(0.123, 5e-5, 300, False, (today,)).headline(Money(1e8, "month"))
-        "saves $15,000 of $20,000 a month (75 %), at 0.3 ± 0.6 points more error than large alone, today's"
+        "saves $15,000 of $20,000 a month (75 %), at ... than large alone, today's; at worst (95 %) 1.3 points more"
         """
         change, gain = self._describe_change(money, counted), self.unsupported_gain
         return change if gain is None else f"{change}; {gain.describe(f'points of {counted.noun}')}"
@@ -201,33 +224,58 @@ class Comparison(Record):
         if today is None:
             return f"{counted.does(percent(self.error))} at {money.full(self.cost)}"
         if self.keeps_today:
-            return f"costs {money.full(self.cost)} as before"
-        at = f"{today.gap(counted.noun, of_policy=True)} than {today.title}"
+            return f"costs {money.full(self.cost)} as before{_ASSUMED * self.assumed}"
+        at = f"{today.gap(counted.noun)} {today.title}{_ASSUMED * self.assumed}"
+        at += "" if self.fresh else f"; at worst (95 %) {today.worst}"
         saved, scale = today.cost - self.cost, max(today.cost, self.cost)
         if abs(saved) <= _EQUAL * scale:
             return f"costs the same, {money.full(self.cost)}, at {at}"
-        amounts = f"${money.show(abs(saved))}", f"${money.show(today.cost)} {money.per}"
-        share = f"({percent(abs(saved) / today.cost, 0)})" if today.cost > 0 else ""
         if saved > 0:
-            return f"saves {amounts[0]} of {amounts[1]} {share}, at {at}"
-        return f"costs {amounts[0]} more than {amounts[1]} {share}".rstrip() + f", at {at}"
+            share = percent(saved / today.cost, 0)
+            return f"saves ${money.show(saved)} of {money.full(today.cost)} ({share}), at {at}"
+        return f"costs ${money.show(self.cost)} instead of {money.full(today.cost)}, at {at}"
+
+    def doubt(self) -> str | None:
+        """Return a reason to prefer a single model to a cascade on the log tuned on; None if there is none.
+
+        The reason is a model that costs no more than the cascade, or today's if the cascade saves less than 5 % of its
+        bill. The cascade must not err significantly less (one-sided, 5 %), nor by more than a point.
+
+        >>> today = Rival("large", "today", error=0.12, cost=2e-4, error_difference=-0.003, se=0.006)
+        >>> Comparison(0.117, 1.94e-4, 300, False, (today,)).doubt()
+        'to save 3 % may not be worth a cascade'
+        >>> Comparison(0.117, 2e-4, 300, False, (today,)).doubt()
+        'large alone does as well within chance, for no more money, and is simpler'
+        """
+        if self.fresh or self.keeps_today or self.unsupported_gain is not None:
+            return None
+        alike = [rival for rival in self.rivals if -rival.error_difference <= min(Z_ONE_SIDED_95 * rival.se, _ALIKE)]
+        for rival in alike:
+            if rival.cost <= self.cost * (1 + _EQUAL):
+                return f"{rival.subject} does as well within chance, for no more money, and is simpler"
+        for rival in alike:
+            if rival.role == "today" and self.cost > (1 - _HARDLY) * rival.cost:
+                return f"to save {percent(1 - self.cost / rival.cost, 0)} may not be worth a cascade"
+        return None
 
     def rows(self, money: Money) -> list[tuple[str, str, str, str]]:
-        """Return a table of the policy and its rivals: name, money, error, difference from the policy's error."""
+        """Return a table of the policy and its rivals: name, money, error, the policy's error minus the rival's."""
         policy = ("this policy", money.show(self.cost), percent(self.error), "")
         rivals = ((rival.title, money.show(rival.cost), percent(rival.error), rival.gap()) for rival in self.rivals)
         return [policy, *rivals]
 
     def last_error(self, counted: Counted = ERRORS) -> str | None:
-        """Return a sentence with the cost of the next avoided error; None if the cost is not known.
+        """Return a sentence with the costs of the next and the last avoided error; None if neither is known.
 
-        >>> Comparison(0.1, 1e-4, 300, True, (), error_cost=0.0112).last_error()
-        'each further error avoided costs $0.0112 here'
+        >>> Comparison(0.1, 1e-4, 300, True, (), next_error_cost=0.0112, last_error_cost=0.002).last_error()
+        'the next error avoided costs $0.0112, the last one $0.00200'
         """
-        if not self.error_cost:
-            return None
         avoided = counted.unit.removeprefix("one ").removeprefix("a ")
-        return f"each further {avoided} avoided costs ${format_number(self.error_cost)} here"
+        after, before = (cost and f"${format_number(cost)}" for cost in (self.next_error_cost, self.last_error_cost))
+        if after and before and after != before:
+            return f"the next {avoided} avoided costs {after}, the last one {before}"
+        which = f"the next {avoided}" if not before else f"the last {avoided}" if not after else f"each {avoided}"
+        return f"{which} avoided{' here' * bool(after and before)} costs {after or before}" if after or before else None
 
 
 def describe_rungs(policy: AbstractPolicy) -> str:
@@ -277,8 +325,11 @@ def advise(
     """
     broken = comparison.fresh and margin is not None and comparison.exceeds(margin)
     verb = "keep" if comparison.keeps_today else "do not use" if comparison.dominated or broken else "use"
-    where = f"on {comparison.queries:,} fresh queries it" if comparison.fresh else "it"
-    return f"{verb} {describe_rungs(policy)}: {where} {comparison.headline(money, counted)}"
+    where = f"on {comparison.queries:,} fresh queries " if comparison.fresh else "by this log "
+    where = "" if comparison.keeps_today and not comparison.fresh else where
+    advice = f"{verb} {describe_rungs(policy)}: {where}it {comparison.headline(money, counted)}"
+    is_cascade = len({name for rung in policy.adjacent_rungs for name in rung.models}) > 1
+    return "; but ".join(filter(None, (advice, comparison.doubt() if is_cascade else None)))
 
 
 def recorded_comparison(provenance: Mapping[str, Any]) -> Comparison | None:

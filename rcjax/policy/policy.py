@@ -25,7 +25,7 @@ from functools import partial
 from hashlib import sha256
 from numbers import Real
 from types import MappingProxyType, NoneType
-from typing import Any, ClassVar, Self, TypedDict, Unpack
+from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack, get_args
 
 from rcjax._base.codec import (
     HUGE,
@@ -43,6 +43,7 @@ from rcjax._base.codec import (
     require_keys,
     to_json_value,
 )
+from rcjax._base.figures import choose_unit, describe_cascade, percent
 from rcjax._base.files import write_atomically
 from rcjax.policy.decisions import (
     NO_CONFIDENCE,
@@ -53,6 +54,9 @@ from rcjax.policy.decisions import (
     validate_agreements,
     validate_rules,
 )
+
+#: The name of a target of tuning, by which the provenance records it.
+TargetName = Literal["budget", "max_error", "match", "error_cost", "lam"]
 
 #: The default of arguments for which None means "not known".
 _NOT_GIVEN: Any = type("_NotGiven", (), {"__repr__": lambda self: "<not given>"})()
@@ -153,6 +157,20 @@ class AbstractPolicy:
     def segment_column(self) -> str | None:
         """Column of the log that holds the segments of queries; None for a policy without segments."""
         return self.tuning.get("segment")
+
+    def __str__(self) -> str:
+        """Return the target, the position, the expected figures and the rungs on either side of the position."""
+        expected, last = self.expected, len(self.rungs) - 1
+        facts = [f"{name}={self.tuning[name]}" for name in get_args(TargetName) if self.tuning.get(name) is not None]
+        facts += [f"position {self.position:.4g} of 0 to {last}"] if last else []
+        facts += [f"{percent(expected['error'])} error"] if expected.get("error") is not None else []
+        facts += [choose_unit([cost]).full(cost)] if (cost := expected.get("cost")) is not None else []
+        lines = [f"{type(self).__name__}: {', '.join(facts)}"]
+        for weight, rung in zip(self.weights, self.adjacent_rungs, strict=True):
+            for segment, cascade in {"": rung, **rung.segments}.items():
+                label = [f"segment {segment}"] * bool(segment) + [f"{percent(weight)} of the queries"] * (weight < 1)
+                lines.append(f"  {': '.join([*filter(None, [', '.join(label)]), describe_cascade(cascade.to_json())])}")
+        return "\n".join(lines)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_json, (self.to_json(),)  # a MappingProxyType cannot be pickled

@@ -39,9 +39,8 @@ from rcjax.policy.comparison import COMPARISON
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.decisions import Transform
 from rcjax.policy.ladder import Period, Queries, map_rungs, policy_from_json, with_provenance
-from rcjax.policy.policy import AbstractPolicy, Policy
+from rcjax.policy.policy import AbstractPolicy, Policy, TargetName
 
-TargetName = Literal["budget", "max_error", "match", "error_cost", "lam"]
 TARGETS = get_args(TargetName)
 
 
@@ -253,6 +252,11 @@ def _check_confidence(value: Any, where: str) -> float:
     return value
 
 
+def _check_margin(value: Any, where: str) -> float:
+    require(value < 1, where, "must be below 100 points, such as 0.01 (1%) for one point", value)
+    return value
+
+
 @dataclass(frozen=True)
 class Spec:
     """The options of tuning, for any log. At most one target is given: `budget`, `max_error`, `match`, `error_cost`
@@ -296,7 +300,7 @@ class Spec:
 
     budget: Amount | None = None
     max_error: Amount | None = None
-    match: Share | None = None
+    match: Annotated[Share, _check_margin] | None = None
     today: Annotated[str | AbstractPolicy, Reads(read_today)] | None = None
     error_cost: Positive | None = None
     lam: Amount | None = None

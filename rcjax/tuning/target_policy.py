@@ -109,18 +109,6 @@ class Margins(NamedTuple):
         kept = np.flatnonzero(self.is_cheaper & (bound <= margin * (1 + 1e-9)))
         return int(kept[0]) if kept.size else None
 
-    def describe(self, place: int) -> str:
-        """Say why a position keeps to the margin.
-
-        >>> one = np.ones(1)
-        >>> Margins(0 * one, one > 0, -0.02 * one, 0.01 * one, 300).describe(0)
-        "this one has 2.0 points less error than today's, to which chance may add 1.6"
-        """
-        difference = 100 * self.error_difference[place]
-        differs = f"{abs(difference):.1f} points {'more' if difference > 0 else 'less'} error than today's"
-        cheaper = "cheaper policies are not sure enough to keep to the margin; " if place else ""
-        return f"{cheaper}this one has {differs}, to which chance may add {100 * Z_ONE_SIDED_95 * self.se[place]:.1f}"
-
     def labels_needed(self, margin: float) -> int | None:
         """Estimate how many labelled queries might show that a position keeps to a margin.
 
@@ -184,7 +172,9 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     found = margins(frontier, log, spec.today)
     if (place := found.cheapest(margin)) is not None:
         policy = frontier.ladder(float(found.position[place]), Target("match", margin))
-        return TargetPolicy(policy, notes=(found.describe(place),))
+        more = f"more than {format_points(margin)} more {log.counted.noun} than today's"
+        cheaper = f"cheaper policies may have {more}, at worst (95 %)"
+        return TargetPolicy(policy, notes=(cheaper,) if place else ())
     needed = found.labels_needed(margin)
     noun = "query" if log.hand_labels is None else "labelled query"
     why = f"no cheaper policy is shown to keep to {format_points(margin)} on {count(found.queries, noun)}"

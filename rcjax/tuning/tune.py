@@ -17,7 +17,7 @@ import numpy as np
 from rcjax._base.codec import takes, to_json_value
 from rcjax._base.figures import Money, percent
 from rcjax._core.batching import as_json_values
-from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning, listed
+from rcjax.logs.errors import LogError, OddLogWarning, listed, near
 from rcjax.logs.kept_sample import carried_log, with_carried_queries
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import describe_doubts, describe_oddities, odd_budget
@@ -26,9 +26,18 @@ from rcjax.model.calibrated_models import FittedModel
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.comparison import COMPARISON, Comparison, UnsupportedGain, advise, describe_rungs
-from rcjax.policy.ladder import Period, with_following, with_provenance
+from rcjax.policy.ladder import Period, penalty, with_following, with_provenance
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.policy.spec import Spec, SpecFields, Target, Tuning, recorded_request_settings, recorded_tuning, with_spec
+from rcjax.policy.spec import (
+    Spec,
+    SpecError,
+    SpecFields,
+    Target,
+    Tuning,
+    recorded_request_settings,
+    recorded_tuning,
+    with_spec,
+)
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.hull import LEAST_GAIN, InfeasibleError, over_budget_message
 from rcjax.tuning.bootstrapping import REPLICATES, bootstrap
@@ -48,6 +57,8 @@ from rcjax.tuning.target_policy import TargetPolicy, policy_for_target, single_p
 
 _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models
 _UNSPENT = 0.1  # least unspent share of a budget that gets a note
+_AT_LIMIT = 0.99  # share of a limit on the error from which an error counts as at the limit
+_ROUNDING = 1e-7  # of an error, and of a cost as a share
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +155,30 @@ class Tuned:
         budget = target.value if target.name == "budget" else None
         comparison = compare_policy(policy, self.log, self.spec.today, money=budget, tuned=True)
         gain = None if budget is None else self.unsupported_gain(policy, target)
-        return dataclasses.replace(comparison, unsupported_gain=gain)
+        after, before = self._error_costs(policy)
+        return dataclasses.replace(comparison, unsupported_gain=gain, next_error_cost=after, last_error_cost=before)
+
+    def _error_costs(self, policy: AbstractPolicy) -> tuple[float | None, float | None]:
+        """Return the dollars per error that (the next dearer policy avoids, the policy avoids beside a cheaper one).
+
+        The other policies are the rungs of the policy or, if it has one, the points of the frontier.
+        """
+        if len(policy.rungs) > 1:
+            costs, errors = np.array([(rung.expected["cost"], penalty(rung.expected)) for rung in policy.rungs]).T
+        elif policy.segment_column is None:
+            frontier, _ = with_bills(self.frontier, self.replayed)
+            costs, errors = np.asarray(frontier.cost, float), np.asarray(frontier.penalty, float)
+        else:
+            return None, None
+        more, fewer = costs - policy.expected["cost"], (penalty(policy.expected) or 0.0) - errors
+        is_dearer, has_fewer = more > _ROUNDING * costs, fewer > _ROUNDING
+        if (has_fewer & ~is_dearer).any():  # a policy in service may be none of the best
+            return None, None
+        is_cheaper = (more < -_ROUNDING * costs) & (fewer < -_ROUNDING)
+        after, before = ((more[side] / fewer[side]).tolist() for side in (is_dearer & has_fewer, is_cheaper))
+        if after and before and min(after) < max(before) * (1 - _ROUNDING):  # above the hull, as a single model may be
+            return None, None
+        return min(after, default=None), max(before, default=None)
 
     def unsupported_gain(self, policy: AbstractPolicy, target: Target) -> UnsupportedGain | None:
         """Return the gain of a policy over the best single model if held-out queries do not support it, else None.
@@ -234,8 +268,8 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
 
     Raises InfeasibleError if no policy meets the target. Its `tuned` has everything but the policy; it is None if the
     default search finds, before any fit, that the budget is below the price of every model. Raises ValueError for
-    options that exclude each other; LogError as `fit` and `select_frontier` do. Warns by `OddLogWarning` of a log that
-    is probably wrong, or whose policies are doubtful; by `OddBudgetWarning` of a budget that any policy meets.
+    options that exclude each other, and for a budget that any policy meets; LogError as `fit` and `select_frontier` do.
+    Warns by `OddLogWarning` of a log that is probably wrong, or whose policies are doubtful.
 
     >>> import rcjax
     >>> tuned = rcjax.tune(rcjax.sample_log(300, seed=0), max_error=0.3, intervals=False)
@@ -246,18 +280,11 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
         warnings.warn(f"{log.source}: {oddity}", OddLogWarning, stacklevel=3)  # above `takes`
     spec = Spec.merge(spec, fields).check(held_out is not None)
     if spec.budget is not None and (oddity := odd_budget(spec.budget, log, _format_budget)):
-        warnings.warn(oddity, OddBudgetWarning, stacklevel=3)
+        raise SpecError("budget", oddity)
     if spec.segment is not None and log.segment is None:
         advice = f"read them by rcjax.logs.with_segments(log, source, {spec.segment!r})"
         raise LogError(f"{log.source}: the log tells no segments: {advice}")
     return tune_in_stages(log, held_out, spec)
-
-
-def _note_default_today(log: Log) -> str:
-    default = f"the model with the least {log.counted.noun}, or one within chance of it"
-    if log.reference is not None and log.reference.counts == "differences":
-        default = "the model that answers are held to"
-    return f"today's model or policy is not given (--today): compared with {default}"
 
 
 def tune_in_stages(
@@ -274,21 +301,18 @@ def tune_in_stages(
         spec: options of the tuning.
         stage: function from the description of a stage to its context.
     """
-    today_given = spec.today is not None
+    is_assumed = spec.today is None
     if spec.confidence is not None:
         log, held_out = hold_out(log, held_out, spec)
     spec = dataclasses.replace(spec, today=resolve_today(log, spec.today))  # before the held-out queries are seen
     tuned = _search(log, held_out, spec, stage)
     try:
-        tuned = _with_policy(tuned)
+        return _with_policy(tuned, spec, is_assumed)
     except InfeasibleError as problem:
         if spec.max_seconds is not None:
             problem.args = (f"{problem} (among the policies that take {spec.max_seconds})",)
         problem.tuned = tuned
         raise
-    if today_given or tuned.target is None:
-        return tuned
-    return dataclasses.replace(tuned, notes=(*tuned.notes, _note_default_today(log)))
 
 
 def _search(log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], AbstractContextManager[Any]]) -> Tuned:
@@ -338,17 +362,19 @@ def resolve_today(log: Log, today: ModelOrPolicy | None) -> ModelOrPolicy:
     if today is None:
         return default_today(log)
     if absent := [name for name in models_of(today) if name not in log.models]:
-        problem = f"today's {absent[0]} is no model of the log: its models are {', '.join(log.models)}"
+        problem = f"today's {absent[0]} is no model of the log{near(absent[0], log.models)}"
+        problem += f": its models are {', '.join(log.models)}"
         raise LogError(f"{log.source}: {problem}")
     return today
 
 
-def _with_policy(tuned: Tuned) -> Tuned:
-    """Add the policy for the target, if there is one, with its comparison and notes."""
+def _with_policy(tuned: Tuned, spec: Spec, is_assumed: bool) -> Tuned:
+    """Add the policy for the target, if there is one, with its comparison and notes; `is_assumed`: today's is."""
     if tuned.target is None:
         return tuned
     policy, certificate, notes = _choose_policy(tuned, tuned.target)
     comparison, counted = tuned.compare(policy, tuned.target), tuned.log.counted
+    comparison = dataclasses.replace(comparison, assumed=is_assumed)
     guarantee = None if certificate is None else certificate.describe(counted.noun)
     return dataclasses.replace(
         tuned,
@@ -374,7 +400,8 @@ def _choose_policy(tuned: Tuned, target: Target) -> TargetPolicy:
     elif (gain := tuned.unsupported_gain(policy, target)) is not None:
         policy = single_policy(frontier, tuned.log, gain.model, target)
         notes = (*notes, gain.describe(f"points of {tuned.log.counted.noun} and money"))
-    notes = (*notes, *note_unspent(frontier, policy, target), *cost_notes, *note_predicted(frontier))
+    limits = (*note_unspent(frontier, policy, target), *note_unsure_limit(frontier, policy, spec))
+    notes = (*notes, *limits, *cost_notes, *note_predicted(frontier))
     return TargetPolicy(with_spec(policy, spec), certificate, notes)
 
 
@@ -418,6 +445,15 @@ def note_unspent(frontier: Frontier, policy: AbstractPolicy, target: Target) -> 
         return []
     left = percent(1 - cost / target.value, 0)
     return [f"{left} of the budget is left: no policy has less {frontier.counted.noun} for it"]
+
+
+def note_unsure_limit(frontier: Frontier, policy: AbstractPolicy, spec: Spec) -> list[str]:
+    """Return a note if the expected error of a policy is at its limit, and no test guarantees the limit."""
+    limit = spec.max_error
+    if limit is None or spec.confidence is not None or (penalty(policy.expected) or 0.0) < _AT_LIMIT * limit:
+        return []
+    limited = f"the {frontier.counted.noun} may be above {100 * limit:.4g} % as often as below"
+    return [f"{limited}: --confidence 95% guarantees the limit"]
 
 
 def describe_models(log: Log, model: FittedModel) -> tuple[SingleModel, ...]:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +43,7 @@ def test_version_is_that_of_the_package():
         (["tune", "log.csv", "--max-error", "150%"], "is more than 1"),
         (["tune", "log.csv", "--max-error", "nan"], "is not a share"),
         (["tune", "log.csv", "--today", "gone.json"], "--today': gone.json: No such file or directory"),
-        (["tune", "log.csv", "--match", "1"], "would be 100 points: give 1% for one point"),
+        (["tune", "log.csv", "--match", "1"], "must be below 100 points, such as 0.01 (1%)"),
         (["tune", "log.csv", "--error-cost", "0"], "not above 0"),
         (["tune", "log.csv", "--cascade", "a,a"], "names of models"),
         (["tune", "log.csv", "--task", "poetry"], "poetry"),
@@ -98,13 +99,14 @@ def test_tune_prints_one_json_document(folder):
     assert policy.expected["cost"] <= budget * (1 + 1e-9)
     assert policy.expected["error_low"] < policy.expected["error_high"]
     assert policy.expected["level"] == 0.9
-    verdict, single, last, unnamed = document["remarks"]
+    verdict, single, last = document["remarks"]
     assert verdict.startswith("use middle alone for ")
-    assert " % of the queries and middle → large for the others: it saves $" in verdict
-    assert verdict.endswith("error than large alone, today's")
-    assert single.startswith("middle alone, best for the money: $")
-    assert last.startswith("each further error avoided costs $")
-    assert unnamed.startswith("today's model or policy is not given (--today): compared with")
+    assert " % of the queries and middle → large for the others: by this log it saves $" in verdict
+    assert re.search(
+        r"error than large alone, today's \(assumed: give --today\); at worst \(95 %\) [\d.]+ points more$", verdict
+    )
+    assert single.startswith("middle alone, best for no more money: $")
+    assert last.startswith("each error avoided here costs $")
     today, alone = document["comparison"]["rivals"]
     assert (today["name"], today["role"], alone["name"]) == ("large", "today", "middle")
     assert today["error_difference"] == pytest.approx(policy.expected["error"] - today["error"])
@@ -288,8 +290,8 @@ def test_an_infeasible_target_names_what_can_be_reached(folder):
     assert result.stderr == f"error: {document['error']['message']}\n"
     assert result.stderr.startswith("error: no cascade costs $0.00100 per million queries or less")
     assert len(result.stderr.splitlines()) == 1
-    cheapest = result.stderr.strip().rpartition("$")[2]
-    enough = ["tune", folder / "train.csv", "--no-bands", "--task", "choice", "--budget", f"{cheapest}/M", "--json"]
+    cheapest = re.search(r"the cheapest costs \$\S+: give --budget (\S+) or more$", result.stderr.strip())[1]
+    enough = ["tune", folder / "train.csv", "--no-bands", "--task", "choice", "--budget", cheapest, "--json"]
     verdict = json.loads(succeed(*enough))["remarks"][0]
     assert verdict.startswith("use small alone")
     assert "no cascade is shown to be better than small alone here" in verdict  # so little more gains nothing
@@ -300,6 +302,8 @@ def test_an_infeasible_target_names_what_can_be_reached(folder):
     assert "written" not in shown.stdout  # it was said of a file that is not there
     assert "frontier" in shown.stdout  # what could be had
     assert shown.stderr.startswith("error: ")
+    assert re.search(r"give --max-error [\d.]+% or more\n", shown.stderr)
+    assert shown.output.index("error: ") < shown.output.index("each model alone")  # before the long tables
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_any_work(tmp_path):

@@ -50,8 +50,8 @@ def test_money_for_a_month_is_in_the_file_and_retune_keeps_it(folder, calls):
     saved, before = (float(number.replace(",", "")) for number in saves.groups())
     assert before - saved == pytest.approx(70, rel=0.02)
     too_little = ("--budget", "$1/month", "--queries", "1e6/month", "--no-bands")
-    least = re.search(r"give at least \$(\S+) a month", run("tune", folder / "log.csv", *too_little).stderr)[1]
-    enough = run("tune", folder / "log.csv", "--budget", f"{least}/month", "--queries", "1e6/month", "--no-bands")
+    least = re.search(r"give --budget (\S+/month) or more", run("tune", folder / "log.csv", *too_little).stderr)[1]
+    enough = run("tune", folder / "log.csv", "--budget", least, "--queries", "1e6/month", "--no-bands")
     assert enough.exit_code == 0, enough.stderr
     follows, (told,) = at_traffic_of(folder / "fresh.csv", load_policy(out))  # no log of a service
     assert (follows.budget, told.endswith("32,854 queries a day that it was tuned for")) == (pytest.approx(7e-5), True)

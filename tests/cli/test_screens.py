@@ -10,6 +10,7 @@ from helpers.command_line import run, succeed, write_folder
 
 import rcjax
 from rcjax._base.codec import to_json_value
+from rcjax._base.figures import Money
 from rcjax.cli import console
 from rcjax.cli.app import COMMANDS, load
 from rcjax.cli.checks import compare_fresh, tune_and_retune
@@ -41,7 +42,8 @@ def test_tune_ends_with_the_policy_and_the_next_command(folder, tmp_path):
     assert " → large" in out
     assert "(>: an answer stays if its calibrated confidence" in out
     assert out.splitlines()[-1].strip() == f"rcjax evaluate {tmp_path / 'policy.json'} NEW_LOG.csv"
-    assert len(out.splitlines()) < 50
+    assert "Next: before you deploy it, is it as good on queries that are not in this log?" in out
+    assert len(out.splitlines()) < 55
     assert not [word for word in JARGON if word in out]
     whole = succeed("tune", folder / "train.csv", "--task", "choice", "--no-bands")
     assert "Next: the same command with a target, such as --budget" in whole
@@ -156,10 +158,21 @@ def test_match_is_not_advised_to_a_user_of_match(monkeypatch, target, advised):
     assert sum("--match bounds this difference" in remark for remark in remarks) == advised
 
 
+def test_the_table_has_the_sign_of_the_sentence_and_names_what_stood_when_tuned():
+    rival = Rival("large", "today", 0.12, 2e-4, 0.003, 0.004)
+    promised = Comparison(0.123, 5e-5, 300, False, (rival,))
+    fresh = dataclasses.replace(promised, fresh=True)
+    table = console.comparison_table(fresh, Money(1e6, "million"), "error", promised)
+    heads, cells = zip(*((column.header, [*column.cells][-1]) for column in table.columns), strict=True)
+    assert heads[-2:] == ("this policy\nagainst it", "error when tuned\n(against it)")
+    assert cells[-2:] == ("0.3 ± 0.4 more", "12.0 %\n(0.3 ± 0.4 more)")
+    assert "0.3 ± 0.4 points more error than large alone" in fresh.headline(Money(1e6, "million"))
+
+
 def test_a_table_whose_errors_count_refusals_says_so():
     log = rcjax.sample_log(384, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
     tuned = rcjax.tune(log, budget=1e-4, abstain_price=0.3, intervals=False)
     title = console.comparison_table(tuned.comparison, tuned.money, "error").title
-    assert title.endswith("(± one standard error; each refusal counts as 0.3):")
+    assert title.endswith("(points ± one standard error; each refusal counts as 0.3):")
     plain = dataclasses.replace(tuned.comparison, refusal_price=None)
     assert "refusal" not in console.comparison_table(plain, tuned.money, "error").title

@@ -8,7 +8,7 @@ import pytest
 
 from rcjax._base.figures import Money, describe_cascade, format_number
 from rcjax._core import compilation
-from rcjax.cli import collect, tune
+from rcjax.cli import collect, inputs, tune
 from rcjax.cli.app import start_jax
 from rcjax.cli.collect import models_table
 from rcjax.cli.console import Screen, cascade_lines, fold_names, make_table
@@ -58,11 +58,11 @@ def test_rows_that_another_row_beats_as_printed_are_left_out(capsys):
     """At $20.0 both: who reads the table would not know why the first is there; nor the last, which is dearer."""
     figures = ((2.0001e-5, 0.50), (2.0004e-5, 0.43), (4e-5, 0.31), (5e-5, 0.3099))
     rows = [row | {"accuracy": 0.6} for row in ROWS]
-    tune.show_tuning("A log.", rows, [point(*one) for one in figures], chosen=CHOSEN, money=MILLION)
+    tune.show_tuning("A log.", rows, [point(*one) for one in figures], chosen=[CHOSEN], money=MILLION)
     out = capsys.readouterr().out
     table = out[out.index("The frontier") :]
     assert [line.split()[:2] for line in table.splitlines() if "%" in line] == [["20.0", "43.0"], ["*", "40.0"]]
-    assert "(2 of 4; * is that" in " ".join(table.split())
+    assert "(2 of 4, all by --json; * is that" in " ".join(table.split())
 
 
 def test_a_model_that_is_the_best_buy_for_its_money_is_in_the_table(capsys):
@@ -74,7 +74,7 @@ def test_a_model_that_is_the_best_buy_for_its_money_is_in_the_table(capsys):
         {**ROWS[1], "cost": 8.5e-6, "accuracy": 1 - (0.5 * 0.9**7.5 + 5e-4)},
         {**ROWS[2], "cost": 9.5e-6, "accuracy": 0.6},
     ]
-    tune.show_tuning("a log", [ROWS[0], *rows], cascades, money=MILLION, chosen={"cost": 1e-6, "error": 0.5})
+    tune.show_tuning("a log", [ROWS[0], *rows], cascades, money=MILLION, chosen=[{"cost": 1e-6, "error": 0.5}])
     shown = capsys.readouterr().out
     table = shown[shown.index("The frontier") :]
     assert re.search(rf"^ *5\.00 +32\.8 % +{re.escape(NAMES[0])} *$", table, re.MULTILINE)
@@ -85,18 +85,22 @@ def test_a_model_that_is_the_best_buy_for_its_money_is_in_the_table(capsys):
 def test_the_row_of_the_policy_chosen_is_starred(capsys):
     points = [point(1e-6 * (i + 1), 0.5 - 0.005 * i, NAMES[:1]) for i in range(60)]  # more than the table has rows for
     for chosen in points[::13]:
-        tune.show_tuning("a log", ROWS, points, chosen=chosen, money=MILLION)
+        tune.show_tuning("a log", ROWS, points, chosen=[chosen], money=MILLION)
         printed = capsys.readouterr().out
         assert "* is that for your target" in " ".join(printed.split())
         (starred,) = re.findall(r"^ *\* (\S+)", printed, re.MULTILINE)
         assert float(starred) == pytest.approx(1e6 * chosen["cost"])
     billed = points[20] | {"cost": 21.1e-6, "lam": 4.0}  # what it costs by the bills, beside what the model expects
-    tune.show_tuning("a log", ROWS, [*points[:20], points[20] | {"lam": 4.0}], chosen=billed, money=MILLION)
+    tune.show_tuning("a log", ROWS, [*points[:20], points[20] | {"lam": 4.0}], chosen=[billed], money=MILLION)
     assert re.search(r"^ *\* 21\.0 ", capsys.readouterr().out, re.MULTILINE)
     tune.show_tuning(
-        "a log", ROWS, points, chosen={"cost": 1.5e-6, "error": 0.4}, money=MILLION
+        "a log", ROWS, points, chosen=[{"cost": 1.5e-6, "error": 0.4}], money=MILLION
     )  # a mixture of two points
     assert "*" not in capsys.readouterr().out
+    tune.show_tuning("a log", ROWS, points, chosen=points[30:32], money=MILLION)
+    printed = capsys.readouterr().out
+    assert re.findall(r"^ *\* (\S+)", printed, re.MULTILINE) == ["31.0", "32.0"]
+    assert "(* are those that your target mixes)" in " ".join(printed.split())
 
 
 LLAMAS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
@@ -154,8 +158,9 @@ def test_compiled_programs_are_kept_in_an_existing_folder(tmp_path, monkeypatch)
 @pytest.mark.parametrize("cheapest", [1.82154e-5, 1.0000049e-5, 9.99996e-5, 0.314159])
 def test_the_cheapest_shown_cost_is_a_feasible_budget(cheapest):
     scale = 1e6 if cheapest < 0.1 else 1e3
-    told = float(over_budget_message(cheapest / 2, cheapest).rpartition("$")[2])
-    assert cheapest <= told / scale <= cheapest * 1.002
+    told, advised = over_budget_message(cheapest / 2, cheapest).rpartition("$")[2].split(": give --budget ")
+    assert cheapest <= float(told) / scale <= cheapest * 1.002
+    assert cheapest * (1 - 1e-9) <= inputs.money(advised.removesuffix(" or more")) <= cheapest * 1.01
 
 
 def test_a_figure_has_three_digits_once_it_is_rounded():

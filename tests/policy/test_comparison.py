@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -22,12 +23,17 @@ def beside(more=0.003, se=0.006, cost=5e-5, today=2e-4, **rest):
 
 SENTENCES = [
     ({}, "saves $15,000 of $20,000 a month (75 %), at 0.3 ± 0.6 points more error than large alone, today's"),
-    ({"cost": 3e-4}, "costs $10,000 more than $20,000 a month (50 %), at 0.3 ± 0.6 points more error than "),
+    ({"cost": 3e-4}, "costs $30,000 instead of $20,000 a month, at 0.3 ± 0.6 points more error than "),
     ({"cost": 2e-4}, "costs the same, $20,000 a month, at 0.3 ± 0.6 points more error than large alone, today's"),
     ({"more": -0.02}, "saves $15,000 of $20,000 a month (75 %), at 2.0 ± 0.6 points less error than large alone"),
+    (
+        {"more": -4e-4},
+        "saves $15,000 of $20,000 a month (75 %), at the same error (± 0.6 points) as large alone, today's",
+    ),
+    ({"assumed": True, "fresh": True}, "saves $15,000 of $20,000 a month (75 %), at 0.3 ± 0.6 points more error than "),
     ({"more": 0.0, "se": 0.0, "cost": 2e-4}, "costs $20,000 a month as before"),
     ({"cost": 0.0, "today": 0.0}, "costs the same, $0 a month, at "),
-    ({"today": 0.0}, "costs $5,000 more than $0 a month, at "),
+    ({"today": 0.0}, "costs $5,000 instead of $0 a month, at "),
 ]
 
 
@@ -43,6 +49,42 @@ def test_the_headline_ends_with_a_gain_that_is_not_supported():
     assert said.endswith("the best is expected to gain 0.4 points of error, -2.0 ± 1.0 on queries left out")
 
 
+def test_the_headline_says_the_worst_case_and_once_that_todays_is_assumed():
+    for more, worst in ((0.003, "1.3 points more"), (-0.02, "1.0 points less"), (-0.0098, "the same")):
+        assert beside(more).headline(MONTH).endswith(f"large alone, today's; at worst (95 %) {worst}")
+    said = beside(assumed=True).headline(MONTH)
+    assert "large alone, today's (assumed: give --today); at worst (95 %)" in said
+    assert beside(0.0, 0.0, 2e-4, assumed=True).headline(MONTH).endswith("as before (assumed: give --today)")
+    assert "at worst" not in beside(fresh=True).headline(MONTH)
+
+
+def test_a_cascade_that_gains_nothing_is_doubted():
+    single = Rival("middle", "single", error=0.125, cost=5e-5, error_difference=-0.005, se=0.005)
+    cheap = rung(("small", "large"), 1e-5)
+    for comparison, doubt in (
+        (beside(), None),
+        (replace(beside(), rivals=(*beside().rivals, single)), "middle alone does as well within chance, for no more "),
+        (replace(beside(), rivals=(*beside().rivals, replace(single, se=0.002))), None),
+        (replace(beside(), rivals=(*beside().rivals, replace(single, error_difference=-0.02, se=0.02))), None),
+        (replace(beside(fresh=True), rivals=(*beside().rivals, single)), None),
+        (beside(cost=1.92e-4), "to save 4 % may not be worth a cascade"),
+        (beside(-0.02, cost=1.92e-4), None),
+        (beside(-0.002, cost=2e-4), "large alone does as well within chance, for no more money"),
+    ):
+        said = advise(cheap, comparison, MONTH)
+        assert said.partition("; but ")[2].startswith(doubt or "")
+        assert ("; but " in said) == (doubt is not None)
+    assert "; but " not in advise(rung(("small",), 1e-5), beside(cost=1.92e-4), MONTH)
+
+
+def test_the_last_error_names_the_steps_that_there_are():
+    said = [
+        Comparison(0.1, 1e-4, 300, True, (), *costs).last_error() for costs in ((), (2.0,), (None, 1.0), (2.0, 2.0))
+    ]
+    one, two = "avoided costs $1.00", "costs $2.00"
+    assert said == [None, f"the next error avoided {two}", f"the last error {one}", f"each error avoided here {two}"]
+
+
 def test_more_and_less_follow_the_sign_of_the_figures():
     for more, cost in itertools.product((-0.3, -0.004, 0.004, 0.3), (1e-6, 1e-4, 3e-4)):
         said = beside(more=more, cost=cost).headline(MILLION)
@@ -56,12 +98,14 @@ def test_the_table_has_the_figures_of_the_headline():
     rows = beside(more=-0.02).rows(MONTH)
     assert rows == [
         ("this policy", "5,000", "10.0 %", ""),
-        ("large alone, today's", "20,000", "12.0 %", "2.0 ± 0.6 more"),
+        ("large alone, today's", "20,000", "12.0 %", "2.0 ± 0.6 less"),
     ]
 
 
 def test_a_comparison_comes_back_from_its_json():
-    comparison = beside(error_cost=0.0112, unsupported_gain=UnsupportedGain("large", 0.004, -0.02, 0.01))
+    comparison = beside(
+        next_error_cost=0.0112, assumed=True, unsupported_gain=UnsupportedGain("large", 0.004, -0.02, 0.01)
+    )
     data = json.loads(json.dumps(to_json_value(comparison)))
     assert read_value(Comparison, data, "") == comparison == recorded_comparison({"comparison": data})
     assert recorded_comparison({}) is None
@@ -69,11 +113,27 @@ def test_a_comparison_comes_back_from_its_json():
         recorded_comparison({"comparison": data | {"rivals": [data["rivals"][0] | {"se": -1}]}})
 
 
+RUNGS = ((("small", "large"), 1e-5), (("large",), 2e-5))
+
+
 def rung(names, cost, **more):
     plain = Calibration("none", 0.0, 1.0, -9.0, 0.0)
     asks = {name: [Rule(0.5, "ask", after), Rule(1, "answer")] for name, after in itertools.pairwise(names)}
     how = {"calibrations": dict.fromkeys(names, plain), "rules": asks | {names[-1]: [Rule(1, "answer")]}}
     return Policy(names, cost=dict.fromkeys(names, 1e-5), expected={"error": 0.1, "cost": cost}, **how, **more)
+
+
+def test_a_policy_is_printed_in_few_lines():
+    """Not as a wall of fields: the target, the position, the figures and the rungs beside the position."""
+    cheap, dear = (rung(names, cost, provenance={"tuning": {"match": 0.01}}) for names, cost in RUNGS)
+    assert str(cheap) == "Policy: match=0.01, 10.0 % error, $10.0 per million queries\n  small >0.50 → large"
+    head, *lines = str(Ladder((cheap, dear), 0.25)).splitlines()
+    assert head == "Ladder: match=0.01, position 0.25 of 0 to 1, 10.0 % error, $12.5 per million queries"
+    assert lines == ["  75.0 % of the queries: small >0.50 → large", "  25.0 % of the queries: large"]
+    assert str(rung(("large",), 2e-5)).startswith("Policy: 10.0 % error, $20.0 per")
+    assert repr(cheap).startswith("Policy(models=('small', 'large'), ")
+    by_part = rung(("small", "large"), 1.5e-5, segments={"maths": {"models": ["large"], "rules": dear.rules}})
+    assert str(by_part).splitlines()[1:] == ["  small >0.50 → large", "  segment maths: large"]
 
 
 def test_rungs_are_named_with_their_shares():

@@ -21,7 +21,7 @@ OPTIONS = [
     {"budget": 1e-4, "follows": False, "today": MODELS[1], "queries": Queries(1e6, "week"), "intervals": False},
     {"match": 0.02, "today": MODELS[2], "intervals": False},
     {"budget": 1e-4, "segment": "kind", "intervals": False},
-    {"budget": 1.0, "max_seconds": "p95=100", "intervals": False},
+    {"budget": 2e-4, "max_seconds": "p95=100", "intervals": False},
 ]
 
 

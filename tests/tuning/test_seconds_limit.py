@@ -78,7 +78,7 @@ def test_a_model_without_any_seconds_is_refused(log):
     seconds = np.array(log.seconds)
     seconds[:, -1] = np.nan
     with pytest.raises(LogError, match=f"no answer of {log.models[-1]} has its seconds"):
-        rcjax.tune(dataclasses.replace(log, seconds=seconds), budget=1.0, max_seconds="p95=2.5", **SURE)
+        rcjax.tune(dataclasses.replace(log, seconds=seconds), budget=1e-4, max_seconds="p95=2.5", **SURE)
 
 
 def test_an_infeasible_limit_names_the_seconds_of_the_fastest(log):

@@ -86,7 +86,10 @@ def test_an_error_that_the_model_predicts_is_told_apart_from_its_interval_by_lab
     bands = rcjax.tuning.bootstrap(tuned.frontier, log, replicates=20, refit=False)
     banded = dataclasses.replace(tuned, frontier=dataclasses.replace(tuned.frontier, bands=bands))
     note = "the error of a policy is a prediction of the model, its interval is by the labels of this log"
-    assert [any(note in line for line in _with_policy(each).notes) for each in (tuned, banded)] == [False, True]
+    assert [any(note in line for line in _with_policy(each, each.spec, False).notes) for each in (tuned, banded)] == [
+        False,
+        True,
+    ]
     assert not note_predicted(rcjax.tune(log, lam=1000.0).frontier)  # the default search corrects both
 
 
@@ -131,11 +134,38 @@ def test_a_budget_of_nothing_is_kept_by_the_free_models(log):
     assert spec.options_for(tuned.target) == {"budget": "0/M"}
 
 
+def test_the_costs_of_the_next_and_the_last_error_are_those_of_the_steps_to_the_neighbours(log):
+    """The geometric mean of both was called the cost of each further error; at the top there is no further one."""
+    frontier = rcjax.tune(log, intervals=False).frontier
+    corners = frontier.rung_indices
+    steps = np.diff(np.asarray(frontier.cost, float)[corners]) / -np.diff(np.asarray(frontier.error, float)[corners])
+    between = float(np.sqrt(steps[-2] * steps[-1]))
+    told = rcjax.tune(log, error_cost=between, intervals=False).comparison
+    assert (told.last_error_cost, told.next_error_cost) == pytest.approx((steps[-2], steps[-1]))
+    top = rcjax.tune(log, error_cost=1e6, intervals=False)
+    assert (top.comparison.next_error_cost, top.comparison.last_error_cost) == (None, pytest.approx(steps[-1]))
+    assert top.notes[0].startswith("the last error avoided costs $")
+    ladder = top.frontier.ladder(len(corners) - 1.5, Target("match", 0.01))
+    mixed = top.compare(ladder, Target("match", 0.01))
+    assert (mixed.last_error_cost, mixed.next_error_cost) == pytest.approx((steps[-1], steps[-1]))
+
+
+def test_a_limit_that_is_as_often_exceeded_as_kept_gets_a_note(log):
+    limit = 0.3
+    assert any("may be above 30 % as often" in note for note in rcjax.tune(log, max_error=limit, intervals=False).notes)
+    assert not any("as often as below" in note for note in rcjax.tune(log, max_error=0.99, intervals=False).notes)
+
+
+def test_a_name_like_one_of_the_log_is_asked_about(log):
+    with pytest.raises(rcjax.LogError, match=rf"did you mean '{MODELS[1]}' for 'llama-8b'\?"):
+        rcjax.tune(log, match=0.01, today="llama-8b", intervals=False)
+
+
 def test_an_infeasible_target_names_the_best_feasible_figure(log):
     with pytest.raises(rcjax.InfeasibleError, match="the cheapest costs") as caught:
         rcjax.tune(log, budget=1e-12, intervals=False)
     assert caught.value.tuned is None  # told before anything is fitted
-    with pytest.raises(rcjax.InfeasibleError, match="the best errs") as caught:
+    with pytest.raises(rcjax.InfeasibleError, match=r"the best errs .*: give --max-error [0-9.]+% or more") as caught:
         rcjax.tune(log, max_error=1e-6, intervals=False)
     assert caught.value.tuned.policy is None
     assert len(caught.value.tuned.frontier.lam) > 1
@@ -162,7 +192,7 @@ def test_a_ladder_meets_a_budget_exactly(log):
     tuned = rcjax.tune(log, cascade="full", budget=budget, intervals=False)
     assert isinstance(tuned.policy, Ladder)
     assert tuned.policy.expected["cost"] == pytest.approx(budget)
-    dearest = rcjax.tune(log, cascade="full", budget=1.0, intervals=False)
+    dearest = rcjax.tune(log, cascade="full", budget=float(log.cost.sum()), intervals=False)
     assert dearest.policy.position == len(dearest.policy.rungs) - 1
     assert any("no policy has less error for it" in note for note in dearest.notes)
 

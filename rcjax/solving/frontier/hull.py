@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
 import numpy as np
@@ -222,7 +223,9 @@ def index_for_target(
         if not (penalty <= limit).any():
             refusing = "" if abstain_price is None else f", a refusal counted as {100 * abstain_price:.4g} %"
             least, most = distinct_percentages(float(penalty.min()), value)
-            raise InfeasibleError(f"no cascade {counted.does(most)} or less; the best {counted.does(least)}{refusing}")
+            advice = f"give --max-error {_round_up(100 * float(penalty.min()))}% or more"
+            best = f"the best {counted.does(least)}{refusing}"
+            raise InfeasibleError(f"no cascade {counted.does(most)} or less; {best}: {advice}")
         return int(np.lexsort((penalty, np.where(penalty <= limit, cost, np.inf)))[0])
     return int(np.argmin(penalty + (1 / value if target.name == "error_cost" else value) * cost))
 
@@ -235,15 +238,24 @@ def over_budget_message(budget: float, cheapest: float, period: Period | None = 
         cheapest: cost of the cheapest cascade, in money per query.
         period: the budget for a period, if it was given so.
 
-    >>> over_budget_message(1e-6, 1.82154e-5), over_budget_message(1e-6, 1.82154e-5, Period(2.0, "month"))[-28:]
-    ('no cascade costs $1.00 per million queries or less; the cheapest costs $18.22', 'give at least $36.45 a month')
+    >>> print(over_budget_message(1e-6, 1.82154e-5))
+    no cascade costs $1.00 per million queries or less; the cheapest costs $18.22: give --budget 18.3/M or more
+    >>> print(over_budget_message(1e-6, 1.82154e-5, Period(2.0, "month"))[-32:])
+    give --budget 36.5/month or more
     """
-
-    def enough(money: float) -> str:
-        return format_number(money * (1 + 5e-4), 4)  # rounded up: a budget that will do
-
     money = choose_unit([cheapest])
-    message = f"no cascade costs {money.full(budget)} or less; the cheapest costs ${enough(cheapest * money.scale)}"
-    if period is None or budget == 0:
-        return message
-    return f"{message}: give at least ${enough(cheapest / budget * period.money)} a {period.every}"
+    least = format_number(cheapest * money.scale * (1 + 5e-4), 4)  # rounded up: a budget that will do
+    message = f"no cascade costs {money.full(budget)} or less; the cheapest costs ${least}"
+    amount, unit = (
+        (1e6 * cheapest, "M") if period is None or budget == 0 else (cheapest / budget * period.money, period.every)
+    )
+    return f"{message}: give --budget {_round_up(amount)}/{unit} or more"
+
+
+def _round_up(amount: float) -> str:
+    """Return an amount, rounded up to three digits, as options take it."""
+    if amount <= 0:
+        return "0"
+    step = Decimal(10) ** (Decimal(amount).adjusted() - 2)
+    rounded = (Decimal(amount * (1 - 1e-12)) / step).to_integral_value(ROUND_CEILING) * step
+    return f"{rounded.normalize():f}"

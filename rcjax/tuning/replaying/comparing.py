@@ -216,8 +216,7 @@ def compare_policy(
 
     rivals = tuple(rival(role, subject) for role, subject in subjects.items())
     price = _refusal_price(policy) or None
-    error_cost = policy.expected.get("error_cost")
-    return Comparison(error, cost, shared.n_queries, not tuned, rivals, error_cost, refusal_price=price)
+    return Comparison(error, cost, shared.n_queries, not tuned, rivals, refusal_price=price)
 
 
 def _expected(policy: AbstractPolicy) -> tuple[float, float]:
