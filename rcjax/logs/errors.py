@@ -16,6 +16,10 @@ class MissingPricesError(LogError):
     """A log with token counts, but without prices: read it again with prices."""
 
 
+class MissingModelError(LogError):
+    """A log without a model that was asked for."""
+
+
 class IncompleteLogWarning(UserWarning):
     """A log in which some queries lack the answers of some models."""
 

@@ -276,7 +276,9 @@ def test_tokens_without_prices_are_refused(tmp_path):
 
 def test_a_policy_is_refused_on_a_log_without_its_model(tmp_path):
     rows = [row for row in rows_of(seed=2, n=60) if row[1] == "large"]
-    assert "no model 'small'" in fail("evaluate", single(tmp_path, None), write_log(tmp_path / "log.csv", rows))
+    refused = fail("evaluate", single(tmp_path, None), write_log(tmp_path / "log.csv", rows))
+    assert "no model 'small'" in refused
+    assert "; this policy needs a log of small" in refused
 
 
 def test_an_infeasible_target_names_what_can_be_reached(folder):

@@ -87,7 +87,7 @@ def test_an_implausible_log_gives_no_policy(tmp_path):
     assert (result.exit_code, out.exists()) == (1, False)
     odd, refused = result.stderr.splitlines()
     assert odd.startswith("warning: wrong.csv: no answer of any model is right")
-    assert refused == "error: wrong.csv: no policy of a log that can hardly be right; if it is, add --yes"
+    assert refused == "error: wrong.csv: the log can hardly be right: nothing was written; --yes tunes anyway"
     assert run(*line, "--yes").exit_code == 0
     assert out.exists()
 

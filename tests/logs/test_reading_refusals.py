@@ -6,6 +6,7 @@ import pytest
 from helpers.log_samples import HEADER, PRICES, ROWS, costed, refusal, table, write
 
 from rcjax.logs import LogError, read_log
+from rcjax.logs.sources import join_parts
 
 
 @pytest.mark.parametrize(
@@ -62,6 +63,21 @@ def test_synonyms_of_columns_are_suggested():
         "(did you mean 'request_id' for 'query', 'llm' for 'model', 'is_correct' for 'correct', 'p_yes' for "
         "'confidence', 'prompt_tokens' for 'input_tokens', 'completion_tokens' for 'output_tokens'?)"
     ) in str(refused.value)
+
+
+def test_the_command_for_other_names_holds_the_guesses(tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text("query_id,model,p_yes,is_correct,cost\n1,a,.5,1,1\n")
+    with pytest.raises(LogError, match=r"rcjax import log\.csv --column query=query_id --column confidence=p_yes "):
+        read_log(log)
+
+
+def test_a_repeated_answer_of_several_files_names_the_file_and_its_row(tmp_path):
+    files = [tmp_path / "one.csv", tmp_path / "two.csv"]
+    for file in files:
+        file.write_text("query,model,logprob,correct,cost\n1,a,-.5,1,1\n1,b,-.5,1,1\n")
+    with pytest.raises(LogError, match=r"row 1 of two\.csv, model a: .* in row 1 of one\.csv: .*names of their own$"):
+        read_log(join_parts(files))
 
 
 def test_columns_that_contradict_each_other(tmp_path):
