@@ -130,9 +130,10 @@ def test_a_policy_that_gains_too_little_is_shown_and_not_written(folder, tmp_pat
     out = tmp_path / "new.json"
     result = retune(folder, "fresh.csv", "--out", out)
     assert (result.exit_code, result.stderr, out.exists()) == (0, "", False)
-    assert "the policy would be as good, error and money together, on all known queries" in " ".join(
-        result.stdout.split()
-    )
+    printed = " ".join(result.stdout.split())
+    assert "tuned again, on all known queries, fresh and carried: $" in printed
+    assert "of the 0.5 that replace a policy: the policy stays" in printed
+    assert "nothing is written, as said above: --anyway writes the new policy all the same" in printed
     assert "Policy written" not in result.stdout
     assert "Next: keep the policy;" in result.stdout
     document = json.loads(retune(folder, "fresh.csv", "--out", out, "--json").stdout)

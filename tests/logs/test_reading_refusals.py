@@ -68,7 +68,7 @@ def test_synonyms_of_columns_are_suggested():
 def test_the_command_for_other_names_holds_the_guesses(tmp_path):
     log = tmp_path / "log.csv"
     log.write_text("query_id,model,p_yes,is_correct,cost\n1,a,.5,1,1\n")
-    with pytest.raises(LogError, match=r"rcjax import log\.csv --column query=query_id --column confidence=p_yes "):
+    with pytest.raises(LogError, match=r"rcjax import log\.csv --column query=query_id --column correct=is_correct "):
         read_log(log)
 
 
@@ -100,7 +100,7 @@ def test_columns_of_an_unusable_type(column, values):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    assert "missing.csv is missing" in refusal(tmp_path / "missing.csv")
+    assert "missing.csv: No such file or directory" in refusal(tmp_path / "missing.csv")
     assert "is a directory" in refusal(tmp_path)
     assert "is empty" in refusal(write(tmp_path))
     message = refusal(write(tmp_path, "x", name="a.txt"))
