@@ -46,7 +46,7 @@ from rcjax.report.plots import BLUE, GREY, ORANGE, lay_out, plot_error_cost, plo
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.hull import choose_rows
 from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck, check_policy, diagnose
-from rcjax.tuning.diagnostics.findings import Finding, FindingVerdict, worst_verdict
+from rcjax.tuning.diagnostics.findings import PRIMARY, Finding, FindingVerdict, worst_verdict
 from rcjax.tuning.replaying.comparing import compare_policy
 from rcjax.tuning.replaying.replay import beside_reference, replay
 from rcjax.tuning.tune import Tuned, note_predicted, tune
@@ -176,7 +176,8 @@ class Report:
         if diagnosis.promise is None:
             return ""
         gaps = f"{diagnosis.promise.describe()}, mean over the curve"
-        chance = ", which chance alone can explain" if diagnosis.promise.is_by_chance("error") else ""
+        is_by_chance = all(map(diagnosis.promise.is_by_chance, ("error", "cost")))
+        chance = ", which chance alone can explain" if is_by_chance else ""
         if diagnosis.held_out:
             return f"On {diagnosis.n:,} fresh queries the {self.noun} of the curve’s policies was {gaps}{chance}."
         return (
@@ -408,6 +409,7 @@ def context(report: Report) -> dict[str, Any]:
         "shared": shared,
         "rows": [points[i] for i in choose_rows(cost, error, _MAX_ROWS)],
         "start": [target for target, _ in policies].index(report.start),
+        "primary": PRIMARY,
         "findings": {"": own, "Models that the policy of this page does not ask": others},
         "judged": report.judged_by,
         "promise": report.promise_text,
