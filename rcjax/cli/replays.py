@@ -490,16 +490,15 @@ def demo(
 def _show_demo(document: Mapping[str, Any], advice: str, money: Money) -> None:
     screen, policy = Screen(), document["policy"]
     today = document["promised"]["rivals"][0]["name"]
-    screen.print(f"SYNTHETIC: {document['queries']:,} queries, sampled from a model of five LLMs; no LLM is asked.")
+    screen.print("SYNTHETIC: queries sampled from a model of five LLMs; no LLM is asked.")
     screen.print(f"As good as {today}, within a point of error, for less:", style="bold")
-    month = f"{_QUERIES_A_MONTH:,} queries a month"
-    screen.print(f"On the {document['queries']:,} tuning queries, at {month}:")
+    screen.print(f"On {document['queries']:,} tuning queries, at {_QUERIES_A_MONTH:,} queries a month:")
     rows = [(row["model"], percent(1 - row["accuracy"]), money.show(row["cost"])) for row in document["model_summary"]]
     screen.print(make_table("each model alone", "error", money.label, rows=rows, lines=False))
     screen.print("\nThe policy (the first answers if it is surer than that, else the next):")
     for line in cascade_lines(policy):
         screen.print(line)
-    screen.print(f"\nOn {document['comparison']['queries']:,} fresh queries, at {month}:")
+    screen.print("On fresh queries, at as many a month:")
     show_comparison(screen, document, money, "error")
     screen.print(f"{advice}.")
     screen.print("With questions: rcjax collect --help. With an endpoint: rcjax serve --help.")

@@ -325,4 +325,5 @@ def test_the_demo_is_marked_as_synthetic():
     assert (seen["queries"], seen["fresh"], promised["fresh"]) == (10_000, True, False)
     assert seen["rivals"][0]["name"] == document["models"][-1] == document["policy"]["provenance"]["tuning"]["today"]
     assert f"{3e6 * seen['cost']:,.0f} " in shown
+    assert "On 300 tuning queries, at 3,000,000 queries a month:" in shown
     assert promised["rivals"][0]["error_difference"] <= 0.01

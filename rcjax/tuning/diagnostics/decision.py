@@ -132,7 +132,7 @@ class Replacement:
             better = "better" if self.held_out.gain.mean > self.held_out.gain.se else "no worse"
             then = f"on queries left out of tuning, such a policy is {better}, {counted.noun} and money together"
         effect = "; ".join(filter(None, (self.effect, then)))
-        return (f"tuned again, on all known queries, fresh and carried: {effect}",) if effect else ()
+        return (f"tuned again, on all known queries, which it learns from: {effect}",) if effect else ()
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as JSON values."""
