@@ -144,6 +144,7 @@ def test_diagnose_report_and_evaluate_give_the_verdict_of_check(tmp_path):
         text = " ".join(result.stdout.split())
         assert decision["headline"][1:] in text, line
         assert ("tune again: rcjax" in text) == decision["tune_again"], line
+        assert ("--out next.json" in text) == decision["tune_again"], line
         said.append((decision["state"], decision["sentence"], decision["tune_again"], decision["reasons"]))
     assert said[0][0] == "worse than promised"
     assert all(one == said[0] for one in said)

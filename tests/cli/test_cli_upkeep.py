@@ -86,6 +86,14 @@ def test_a_drifted_policy_has_status_1_and_comes_with_advice(folder):
     assert told.endswith("whether to tune again, rcjax check says without --no-retuning")
 
 
+@pytest.mark.parametrize("command", ["check", "evaluate"])
+def test_the_first_sentences_have_the_change_from_todays(folder, command):
+    shown = " ".join(run(command, folder / "policy.json", folder / "fresh.csv", "--today", "small").stdout.split())
+    decision, change, table = (shown.index(text) for text in ("promised", "On these queries it ", "On the same"))
+    assert decision < change < table
+    assert " than small alone, today's. " in shown[change:table]
+
+
 def test_check_prints_one_json_document(folder):
     result = run("check", folder / "policy.json", folder / "dear.csv", "--no-retuning", "--json")
     assert result.exit_code == 1
