@@ -143,7 +143,7 @@ def test_the_limits_on_the_page_are_those_of_the_checks():
     for name, kind in FINDING_KINDS.items():
         (cells,) = re.findall(rf"^\| {name} \|.*\|(.*)\|(.*)\|$", text, re.MULTILINE)
         for cell, limit in zip(cells, kind.limits, strict=True):
-            number, percent = re.search(r"([\d.]+)( %)?", cell).groups()
+            number, percent = re.search(r"([\d.]+)( %| points)?", cell).groups()
             assert float(number) / (100 if percent else 1) == pytest.approx(limit), name
 
 

@@ -175,13 +175,17 @@ def format_number(value: float, digits: int = 3) -> str:
 
 
 def format_figure(value: float | None, unit: str) -> str:
-    """Format the figure of a diagnostic check, which is a share or a number.
+    """Format the figure of a diagnostic check: a share, a difference of shares in points, or a number.
 
     >>> format_figure(0.031, "share"), format_figure(0.0312, "number"), format_figure(285, "number")
     ('3.1 %', '0.031', '285')
+    >>> format_figure(-0.009, "points")
+    '-0.9 points'
     """
     if value is None or math.isnan(value):
         return "–"
+    if unit == "points":
+        return f"{100 * value:.1f} points"
     return percent(value) if unit == "share" else format_number(value, 2) if value < 1 else f"{value:,.0f}"
 
 

@@ -63,6 +63,10 @@ if TYPE_CHECKING:
     from rcjax.tuning.replaying.comparing import ModelOrPolicy
 
 
+#: The file of a new policy in advised commands: the policy in service stays.
+NEXT = "next.json"
+
+
 def try_check(
     policy: AbstractPolicy, log: Log, retuning: bool | Replacement = True
 ) -> tuple[Mapping[str, Any] | None, str]:
@@ -78,7 +82,9 @@ def try_check(
 def compare_fresh(
     policy: AbstractPolicy, log: Log, today: ModelOrPolicy | None = None
 ) -> tuple[dict[str, Any], list[str]]:
-    """Compare a policy with today's on a log; return ({"comparison", "promised": the tuning's comparison}, remarks).
+    """Compare a policy with today's on a log; return ({"comparison", "promised": the tuning's, "change"}, remarks).
+
+    "change" is the observed change from today's, in words; empty without a comparison.
 
     Remarks give the reason if no comparison is possible, and today's if it errs less than this policy where the tuning
     expected more.
@@ -96,13 +102,15 @@ def compare_fresh(
     try:
         comparison = compare_policy(policy, log, rival, money=policy.budget)
     except LogError as problem:
-        return {"comparison": None, "promised": to_json_value(promised)}, [
+        return {"comparison": None, "promised": to_json_value(promised), "change": ""}, [
             f"it is not compared with today's: {problem}"
         ]
     remarks = list[str]()
     if promised is not None and spec.match is None:  # a margin is judged by the decision
         remarks += filter(None, [comparison.reversal(promised, log.counted.noun)])
-    return {"comparison": to_json_value(comparison), "promised": to_json_value(promised)}, remarks
+    change = comparison.headline(spec.money([comparison.cost]), log.counted)
+    document = {"comparison": to_json_value(comparison), "promised": to_json_value(promised)}
+    return document | {"change": f"on these queries it {change}"}, remarks
 
 
 def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, noun: str) -> None:
@@ -114,10 +122,15 @@ def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, n
         screen.print(comparison_table(fresh, money, noun, promised))
 
 
-def show_decision(screen: Screen, facts: Mapping[str, Any], *, reasons: bool = True) -> None:
-    """Print the decision and, with `reasons`, the gain expected of tuning again, or the objections to it."""
+def show_decision(screen: Screen, facts: Mapping[str, Any], *, change: str = "", reasons: bool = True) -> None:
+    """Print the decision and, with `reasons`, the effect of tuning again, or the objections to it.
+
+    `change` is the observed change from today's, in words.
+    """
     decision, window = facts["decision"], facts["window"]
     screen.print(f"{capitalised(decision['headline'])}.", style="bold")
+    if change:
+        screen.print(f"{capitalised(change)}.")
     if window["since"]:
         screen.print(f"The deviation is largest from the week of {window['since']} on.")
     screen.hang("note", *(decision["reasons"] if reasons else ()))
@@ -142,7 +155,7 @@ def tune_and_retune(log: Path, test: Path, reading: LogOptions, spec: Spec, targ
     options = dict(spec.options_for(target)) | {"today": spec.today}
     retune_reading = dataclasses.replace(reading, task="generation", models=None, reference=None, same=None)
     tune = command("tune", log, **reading.as_options() | options, out="policy.json")
-    return f"{tune} && {command('retune', 'policy.json', test, **retune_reading.as_options(), out='policy.json')}"
+    return f"{tune} && {command('retune', 'policy.json', test, **retune_reading.as_options(), out=NEXT)}"
 
 
 #: The findings on the sample: their bad verdict is "biased".
@@ -195,7 +208,7 @@ def check(
         traffic = check_traffic(subject, source, looks) if is_call_log(source) else None
         is_needed = traffic is None or reading.labels is not None
         fresh, reason = _read_labelled(subject, source, options, is_needed=is_needed)
-    retune = command("retune", policy, *log, **reading.as_options(), out=policy)
+    retune = command("retune", policy, *log, **reading.as_options(), out=NEXT)
     money = recorded_tuning(subject).spec.money([subject.expected.get("cost") or 0.0])
     if fresh is not None:
         with steps("checking"):
@@ -386,7 +399,7 @@ def show_check(facts: Mapping[str, Any], retune: str = "", money: Money | None =
     if window["described"]:
         screen.print(window["described"])
     screen.print()
-    show_decision(screen, facts)
+    show_decision(screen, facts, change=facts.get("change", ""))
     show_comparison(screen, facts, money or choose_unit([0.0]), facts["counted"])
     for finding in findings:
         if finding["verdict"] == "bad" and not finding["primary"] and finding["name"] not in _BIASED:

@@ -275,7 +275,7 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
         really: whether `--yes` accepts the log.
     """
     from rcjax.logs.errors import LogError
-    from rcjax.logs.oddities import describe_doubts, describe_oddities
+    from rcjax.logs.oddities import MIN_QUERIES, describe_doubts, describe_oddities
 
     if len(log.models) > _MOST_MODELS and not really:
         advice = "name those that may answer (--models A,B,…), or add --yes"
@@ -284,7 +284,8 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
     for oddity in (*odd_facts, *describe_doubts(log)):
         warn(f"{Path(log.source).name}: {oddity}")
     if odd_facts and target is not None and not really:
-        raise LogError(f"{Path(log.source).name}: no policy of a log that can hardly be right; if it is, add --yes")
+        few = f"too few queries ({log.n_queries})" if log.n_queries < MIN_QUERIES else "the log can hardly be right"
+        raise LogError(f"{Path(log.source).name}: {few}: nothing was written; --yes tunes anyway")
 
 
 def require_plausible_budget(target: Target | None, log: Log, really: bool) -> None:
@@ -401,7 +402,7 @@ def read_for(subject: AbstractPolicy | Frontier, path: Path | JoinedTable, given
         given: options of reading (`LogOptions.options`). By default, the reference and the scale of scores are those of
             the tuning. The task, and prices that a file of prices lacks, are always those of the tuning.
     """
-    from rcjax.logs.errors import LogError, MissingPricesError
+    from rcjax.logs.errors import LogError, MissingModelError, MissingPricesError
 
     if isinstance(subject, AbstractPolicy):
         tuning, provenance = recorded_tuning(subject), subject.provenance
@@ -427,4 +428,7 @@ def read_for(subject: AbstractPolicy | Frontier, path: Path | JoinedTable, given
     try:
         return read(tuning.models)
     except LogError:
-        return read(subject.models)
+        try:
+            return read(subject.models)
+        except MissingModelError as problem:
+            raise MissingModelError(f"{problem}; this policy needs a log of {', '.join(subject.models)}") from None

@@ -15,7 +15,7 @@ import typer
 from rcjax._base.codec import to_json_value
 from rcjax._base.figures import Money, capitalised, count, interval_half_width, percent
 from rcjax.cli.app import start_jax
-from rcjax.cli.checks import advise_next, compare_fresh, show_comparison, show_decision, try_check
+from rcjax.cli.checks import NEXT, advise_next, compare_fresh, show_comparison, show_decision, try_check
 from rcjax.cli.console import (
     LEVEL,
     Fact,
@@ -153,7 +153,7 @@ def _advise_next(
         return "is it as good on queries that are not in this log?", command("evaluate", file, "NEW_LOG.csv")
     if facts is None:
         return "evaluate it on a log of fresh queries with labels", command("evaluate", file, "NEW_LOG.csv")
-    advice, retune = advise_next(facts, command("retune", file, log, **options, out=file))
+    advice, retune = advise_next(facts, command("retune", file, log, **options, out=NEXT))
     return f"{advice}{'' if retune else ' (rcjax serve --help)' * (not facts['drifted'])}", retune
 
 
@@ -245,7 +245,7 @@ def _show_replay(
     screen = Screen()
     screen.print(heading)
     if document.get("check"):
-        show_decision(screen, document["check"])
+        show_decision(screen, document["check"], change=document["change"])
     show_comparison(screen, document, money, noun)
     screen.print(f"Replayed on {count(document['n'], 'query')}; in brackets, {100 * LEVEL:.0f} % intervals.")
     if rungs:
@@ -284,8 +284,9 @@ def retune(
     policy again for new prices. The new policy is written if it gains the equivalent of half a point of error on all
     known queries, and loses nothing on held-out ones.
 
-    The exit status is 1 if the new policy breaks its promise on the queries that POLICY carries, or if LOG is no fair
-    sample: over 5 % of its queries lack answers, or its labels are not drawn at random.
+    The exit status is 0 even if the new policy is not written because it gains too little. It is 1 if the new policy
+    breaks its promise on the queries that POLICY carries, or if LOG is no fair sample: over 5 % of its queries lack
+    answers, or its labels are not drawn at random.
 
     Example: `rcjax retune policy.json calls/ --labels labels.csv --out policy.json`
 
@@ -319,11 +320,11 @@ def retune(
     written_to, problem = (None, None) if out is None else grounds.write(new, out, anyway=anyway)
     remarks = [*retuned.notes, *(grounds.reasons if facts is None and problem is None else ())]
     if out and problem is None and written_to is None:
-        remarks.append("nothing is written, as the new policy gains too little: --anyway writes it")
+        remarks.append("nothing is written, as said above: --anyway writes the new policy all the same")
     document = {"before": old.to_json(), "policy": new.to_json(), "replayed": replays, "check": facts}
     document |= {"replacement": as_json_values(replacement.to_json()), "comparison": to_json_value(retuned.comparison)}
     document |= {"remarks": remarks} | ({"written": str(written_to)} if written_to else {})
-    again = command("retune", policy, *(log or ()), **reading.as_options(), out=policy)
+    again = command("retune", policy, *(log or ()), **reading.as_options(), out=NEXT)
     step = ("", "") if problem else grounds.next_step(again) if facts is None else advise_next(facts, again)
     deploy = "deploy it: rcjax serve takes up a new version of the file that it serves by itself"
     if written_to is not None and not written_to.samefile(policy):
@@ -489,13 +490,15 @@ def demo(
 def _show_demo(document: Mapping[str, Any], advice: str, money: Money) -> None:
     screen, policy = Screen(), document["policy"]
     today = document["promised"]["rivals"][0]["name"]
-    screen.print(f"SYNTHETIC: {document['queries']:,} queries, sampled from a model of five LLMs; no LLM is asked.")
+    screen.print("SYNTHETIC: queries sampled from a model of five LLMs; no LLM is asked.")
     screen.print(f"As good as {today}, within a point of error, for less:", style="bold")
+    screen.print(f"On {document['queries']:,} tuning queries, at {_QUERIES_A_MONTH:,} queries a month:")
     rows = [(row["model"], percent(1 - row["accuracy"]), money.show(row["cost"])) for row in document["model_summary"]]
     screen.print(make_table("each model alone", "error", money.label, rows=rows, lines=False))
     screen.print("\nThe policy (the first answers if it is surer than that, else the next):")
     for line in cascade_lines(policy):
         screen.print(line)
+    screen.print("On fresh queries, at as many a month:")
     show_comparison(screen, document, money, "error")
     screen.print(f"{advice}.")
     screen.print("With questions: rcjax collect --help. With an endpoint: rcjax serve --help.")

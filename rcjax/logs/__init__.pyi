@@ -6,6 +6,7 @@ from rcjax.logs.errors import (
     LogError as LogError,
     MissingPricesError as MissingPricesError,
     NoConfidenceWarning as NoConfidenceWarning,
+    OddBudgetWarning as OddBudgetWarning,
     OddLogWarning as OddLogWarning,
     PricesWarning as PricesWarning,
     UnlabelledWarning as UnlabelledWarning,

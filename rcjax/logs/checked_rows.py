@@ -45,6 +45,7 @@ class Rows:
     frame: pl.DataFrame
     position: np.ndarray
     scoring: Scoring = RIGHT_OR_WRONG
+    parts: tuple[tuple[str, int], ...] = ()  # (name, number of rows) of each file, if the rows are of several
 
     def keep(self, condition: pl.Expr) -> Rows:
         """Return the rows for which an expression is true."""
@@ -54,7 +55,15 @@ class Rows:
         return dataclasses.replace(self, frame=self.frame.filter(mask), position=self.position[mask.to_numpy()])
 
     def row_in_words(self, position: int) -> str:
-        """Return the place of a row in words: the line number in a CSV file, else the number of the row, from 1."""
+        """Return the place of a row in words: the line number in a CSV file, else the number of the row, from 1.
+
+        Of several files, the place is the row of one of them.
+        """
+        if len(self.parts) > 1:
+            for file, rows in self.parts:
+                if position < rows:
+                    return f"row {position + 1} of {file}"
+                position -= rows
         if isinstance(self.source, TextFile) and self.source.separator is not None:
             return f"line {csv_line(self.source, position + 1)}"
         return f"row {position + 1}"
@@ -89,7 +98,7 @@ def typed_rows(table: Table, scoring: Scoring = RIGHT_OR_WRONG, texts: Sequence[
                 column_name = _spelling(column, scoring)
                 raise LogError(f"{name}: column {column_name} holds {dtype} values: {_advice(column, scoring)}")
         frame = frame.with_columns(pl.col(text_columns).cast(pl.String)).with_columns(labels_as_texts(frame, scoring))
-        rows = Rows(name, table.source, frame, np.arange(start, start + frame.height), scoring)
+        rows = Rows(name, table.source, frame, np.arange(start, start + frame.height), scoring, table.parts)
         start += frame.height
         if set(frame.dtypes) == {pl.String}:
             rows = rows.keep(pl.any_horizontal(pl.all().is_not_null()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -225,8 +226,7 @@ def lacks_confidence(columns: Sequence[str]) -> bool:
     """
     if {"logprob", "confidence"} & {*columns} or not {*ANSWERS} & {*columns}:
         return False
-    unknown = [column for column in columns if column not in COLUMNS]
-    return not _renamings(["logprob"], unknown) and not _renamings(["confidence"], unknown)
+    return not _guess_columns(["logprob", "confidence"], columns)
 
 
 def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) -> None:
@@ -239,7 +239,11 @@ def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) ->
         suggestion = suggest_columns(missing, columns) or (f"; {HOW_TO_LABEL}" if missing == ["correct"] else "")
         if missing == TOKENS and "cost" in columns:
             suggestion += ", or leave out the prices, as the column cost has the money"
-        options = " ".join(f"--column {column}=…" for column in missing)
+        guesses = {column: (named, guess) for column, guess, named in _guess_columns(missing, columns)}
+        options = " ".join(
+            f"--column {named}={shlex.quote(guess)}"
+            for named, guess in (guesses.get(column, (column, "…")) for column in missing)
+        )
         pronoun = "them" if is_plural else "it"
         other_way = f", or say what the file calls {pronoun}: rcjax import {name} {options} --out log.csv"
         advice = f"rename or add {pronoun}{suggestion}{other_way if '.' in name else ''}"
@@ -252,20 +256,23 @@ def suggest_columns(missing: Sequence[str], columns: Sequence[str]) -> str:
     >>> suggest_columns(["logprob"], ["query", "p_true"])
     " (did you mean 'p_true' for 'confidence'?)"
     """
-    pairs = _renamings(missing, [column for column in columns if column not in COLUMNS])
+    pairs = [f"{brief(column)!r} for {named!r}" for _, column, named in _guess_columns(missing, columns)]
     return f" (did you mean {', '.join(pairs)}?)" if pairs else ""
 
 
-def _renamings(missing: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """Match each missing column with at most one other column, by synonym or spelling; return the pairs in words."""
-    free, pairs = list(columns), []
+def _guess_columns(missing: Sequence[str], columns: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Match each missing column with at most one unknown column, by synonym or spelling.
+
+    Return (missing column, unknown column, canonical name for the unknown column): a probability is no logprob.
+    """
+    free, pairs = [column for column in columns if column not in COLUMNS], []
     for column in missing:
         synonyms = [name for name in free if plain_name(name) in find_column(column).synonyms]
         similar = synonyms or difflib.get_close_matches(column, free, n=1, cutoff=0.55)
         if similar:
             free.remove(similar[0])
             as_named = "confidence" if column == "logprob" and synonyms else column
-            pairs.append(f"{brief(similar[0])!r} for {as_named!r}")
+            pairs.append((column, similar[0], as_named))
     return pairs
 
 

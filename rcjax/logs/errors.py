@@ -16,6 +16,10 @@ class MissingPricesError(LogError):
     """A log with token counts, but without prices: read it again with prices."""
 
 
+class MissingModelError(LogError):
+    """A log without a model that was asked for."""
+
+
 class IncompleteLogWarning(UserWarning):
     """A log in which some queries lack the answers of some models."""
 
@@ -38,6 +42,10 @@ class PricesWarning(UserWarning):
 
 class OddLogWarning(UserWarning):
     """A log that looks wrong: a policy tuned on it is no better than the log."""
+
+
+class OddBudgetWarning(UserWarning):
+    """A budget above the cost of asking every model: any policy meets it, and another unit may be meant."""
 
 
 #: Receiver of warnings about a log: class and text.

@@ -43,6 +43,7 @@ from rcjax.policy.counted import Reference
 from rcjax.policy.decisions import AnswerForm
 
 _ONE_ROW = "keep one row per query and model, or tell several answers apart by a column sample"
+_OWN_NAMES = ", or give the queries of each file names of their own"
 
 
 @dataclass(frozen=True)
@@ -340,7 +341,8 @@ def _number_answers(frame: pl.DataFrame, reader: _Reader) -> Answers:
     repeated = frame.row(int(cells.is_first_distinct().arg_min() or 0), named=True)
     earlier = frame.filter(*(pl.col(name) == repeated[name] for name in names))["row"][0]
     earlier_place, repeated_place = reader.rows.row_in_words(earlier), reader.rows.row_in_words(repeated["row"])
-    problem = f"query {brief(answers.queries[repeated['query']])} was answered already in {earlier_place}: {_ONE_ROW}"
+    advice = f"{_ONE_ROW}{_OWN_NAMES if len(reader.rows.parts) > 1 else ''}"
+    problem = f"query {brief(answers.queries[repeated['query']])} was answered already in {earlier_place}: {advice}"
     if SAMPLE in names:
         sample = answers.samples[repeated[SAMPLE]]
         problem = f"sample {brief(sample)} of the query is there already in {earlier_place}: number the samples"

@@ -19,7 +19,7 @@ from jax.typing import ArrayLike
 
 from rcjax._base.figures import count, count_missing_confidences, percent
 from rcjax._base.tokens import Price
-from rcjax.logs.errors import LogError, brief, listed, near
+from rcjax.logs.errors import LogError, MissingModelError, brief, listed, near
 from rcjax.policy.counted import Counted, Reference, Scores, counted_by
 from rcjax.policy.decisions import NO_CONFIDENCE, AnswerForm
 
@@ -319,6 +319,7 @@ def require_models(models: Sequence[str], available: Sequence[str], place: str) 
     """Refuse models that are not available, a model named twice, and an empty choice."""
     for name in models:
         if name not in available:
-            raise LogError(f"{place}: no model {brief(name)!r}{near(name, available)}: it has {listed(available)}")
+            found = f"it has {listed(available)}"
+            raise MissingModelError(f"{place}: no model {brief(name)!r}{near(name, available)}: {found}")
     if not models or len(models) > len({*models}):
         raise LogError(f"{place}: models {listed(models)!r}: name at least one, and each once")

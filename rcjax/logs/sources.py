@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import errno
 import gzip
 import io
 import itertools
@@ -69,6 +70,7 @@ class JoinedTable(NamedTuple):
     name: str  # name of the log, for messages
     frame: pl.DataFrame
     cut: int = 0  # number of truncated lines of a call log
+    parts: tuple[tuple[str, int], ...] = ()  # (name, number of rows) of each file, in order
 
 
 class Table(NamedTuple):
@@ -79,6 +81,7 @@ class Table(NamedTuple):
     frames: Iterator[pl.DataFrame]  # at most `BATCH` rows each, in order
     cut: int  # number of truncated lines of a call log
     columns: list[str]  # all columns, in the source's spelling
+    parts: tuple[tuple[str, int], ...] = ()  # (name, number of rows) of each file of a `JoinedTable`
 
 
 def load_table(
@@ -97,9 +100,9 @@ def load_table(
     """
     import narwhals as nw
 
-    name, cut = name or name_of(source), 0
+    name, cut, parts = name or name_of(source), 0, ()
     if isinstance(source, JoinedTable):
-        _, source, cut = source
+        _, source, cut, parts = source
     if isinstance(source, str | os.PathLike):
         source = Path(source)
         require_file(source, TABLES)
@@ -116,7 +119,7 @@ def load_table(
         needed = choose(name, [canonical for canonical, _ in pairs])
         renamed = [nw.col(spelling[column]).alias(column) for column in needed]
         frame = _scan(sound, [spelling[column] for column in needed]).select(*renamed)
-    return Table(name, source, _frames(name, source, frame), cut, columns)
+    return Table(name, source, _frames(name, source, frame), cut, columns, parts)
 
 
 def name_of(source: Any) -> str:
@@ -135,7 +138,8 @@ def name_of(source: Any) -> str:
 def require_file(path: Path, kinds: Sequence[str]) -> None:
     """Refuse a path that is not a file, is empty, or has an unknown suffix."""
     if not path.is_file():
-        raise LogError(f"{path} is {'a directory' if path.is_dir() else 'missing'}: give a file")
+        problem = "is a directory: give a file" if path.is_dir() else os.strerror(errno.ENOENT)
+        raise LogError(f"{path}: {problem}")
     if path.suffix.lower() not in kinds:
         raise LogError(f"{path.name}: a file of kind {path.suffix!r} cannot be read: give {', '.join(kinds)}")
     if path.stat().st_size == 0:
@@ -394,20 +398,24 @@ def join_parts(paths: Sequence[Path]) -> Path | JoinedTable:
     """
     if len(paths) == 1 and not paths[0].is_dir() and paths[0].suffix.lower() in TABLES:
         return paths[0]
-    parts = [part for path in paths for part in (_tables_in(path) if path.is_dir() else [_read_file(path)])]
+    parts = [
+        part for path in paths for part in (_tables_in(path) if path.is_dir() else [(path.name, *_read_file(path))])
+    ]
     name = paths[0].name or str(paths[0].absolute())
     name = name if len(parts) == 1 else f"{name} ({count(len(parts), 'file')})"
-    frames, cut = zip(*parts, strict=True)
-    return JoinedTable(name, pl.concat(frames, how="diagonal_relaxed"), sum(cut))
+    names, frames, cut = zip(*parts, strict=True)
+    sizes = tuple(zip(names, (frame.height for frame in frames), strict=True))
+    return JoinedTable(name, pl.concat(frames, how="diagonal_relaxed"), sum(cut), sizes)
 
 
-def _tables_in(folder: Path) -> list[tuple[pl.DataFrame, int]]:
-    """Return (rows, number of truncated lines) of each table of answers in a folder."""
+def _tables_in(folder: Path) -> list[tuple[str, pl.DataFrame, int]]:
+    """Return (name, rows, number of truncated lines) of each table of answers in a folder."""
     parts = []
-    for frame, cut in map(_read_file, _files_in(folder)):
+    for file in _files_in(folder):
+        frame, cut = _read_file(file)
         names = {*map(plain_name, frame.columns)}
         if {"query", "model"} <= names and {"logprob", "confidence", "cost", *TOKENS} & names:
-            parts.append((frame, cut))
+            parts.append((file.name, frame, cut))
     if not parts:
         columns = "query, model, and a confidence or what a call cost"
         raise LogError(f"{folder}: no log in this folder: give one, or a folder of tables with {columns}")

@@ -46,7 +46,7 @@ from rcjax.report.plots import BLUE, GREY, ORANGE, lay_out, plot_error_cost, plo
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.hull import choose_rows
 from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck, check_policy, diagnose
-from rcjax.tuning.diagnostics.findings import FindingVerdict, worst_verdict
+from rcjax.tuning.diagnostics.findings import PRIMARY, Finding, FindingVerdict, worst_verdict
 from rcjax.tuning.replaying.comparing import compare_policy
 from rcjax.tuning.replaying.replay import beside_reference, replay
 from rcjax.tuning.tune import Tuned, note_predicted, tune
@@ -177,12 +177,14 @@ class Report:
         if diagnosis.promise is None:
             return ""
         gaps = f"{diagnosis.promise.describe()}, mean over the curve"
+        is_by_chance = all(map(diagnosis.promise.is_by_chance, ("error", "cost")))
+        chance = ", which chance alone can explain" if is_by_chance else ""
         if diagnosis.held_out:
-            return f"On {diagnosis.n:,} fresh queries the {self.noun} of the curve’s policies was {gaps}."
+            return f"On {diagnosis.n:,} fresh queries the {self.noun} of the curve’s policies was {gaps}{chance}."
         return (
             f"The promise was tried: the {self.noun} of policies tuned in the same way on four fifths of the log was, "
-            f"on the fifth left out, {gaps}. No such trial can show that future queries are harder than the log; "
-            "only fresh ones can (rcjax report --test)."
+            f"on the fifth left out, {gaps}{chance}. No such trial can show that future queries are harder than the "
+            "log; only fresh ones can (rcjax report --test)."
         )
 
     @property
@@ -191,10 +193,34 @@ class Report:
 
         The findings on the log and on the models that the policy asks count.
         """
+        return worst_verdict(self.findings[0]) if self.check is None else self.check.verdict
+
+    @property
+    def asked(self) -> list[str]:
+        """Names of the models that the first policy asks."""
+        return list(dict.fromkeys(name for rung in self.policy.adjacent_rungs for name in rung.models))
+
+    @property
+    def findings(self) -> tuple[list[Finding], list[Finding]]:
+        """Findings on the log and on the models that the first policy asks, and on the other models; the worst first.
+
+        The findings of the check replace those of the diagnosis of the same name and model.
+        """
+        checked = () if self.check is None else self.check.findings
+        merged = {(finding.name, finding.subject): finding for finding in (*self.diagnosis.findings, *checked)}
+        by_verdict = sorted(merged.values(), key=lambda finding: _VERDICTS.index(finding.verdict))
+        asked = {"", *self.asked}
+        return tuple([f for f in by_verdict if (f.subject in asked) == own] for own in (True, False))  # type: ignore[return-value]
+
+    @property
+    def verdict_text(self) -> str:
+        """Sentence on what the verdict is about, the models that the first policy asks; with a check, on the table."""
+        models, own = ", ".join(self.asked), self.findings[0]
+        about = f"on the log and on the models that the policy of this page asks ({models})"
         if self.check is not None:
-            return self.check.verdict
-        asked = {"", *(name for rung in self.policy.adjacent_rungs for name in rung.models)}
-        return worst_verdict(finding for finding in self.diagnosis.findings if finding.subject in asked)
+            return f"The findings below explain; first those {about}."
+        bad = sum(finding.verdict != "fine" for finding in own)
+        return f"{f'{bad} of the' if bad else 'All'} {len(own)} findings {about} are {'not ' * bool(bad)}fine."
 
     @property
     def judged_by(self) -> str:
@@ -370,7 +396,7 @@ def context(report: Report) -> dict[str, Any]:
         for (target, policy), (x, y), document in zip(policies, spots.round(2).tolist(), documents, strict=True)
     ]
     folder = resources.files("rcjax.report")
-    findings = sorted(report.diagnosis.findings, key=lambda finding: _VERDICTS.index(finding.verdict))
+    own, others = report.findings
     return {
         "report": report,
         "style": Markup(folder.joinpath("page.css").read_text("utf-8")),
@@ -384,7 +410,8 @@ def context(report: Report) -> dict[str, Any]:
         "shared": shared,
         "rows": [points[i] for i in choose_rows(cost, error, _MAX_ROWS)],
         "start": [target for target, _ in policies].index(report.start),
-        "findings": findings,
+        "primary": PRIMARY,
+        "findings": {"": own, "Models that the policy of this page does not ask": others},
         "judged": report.judged_by,
         "promise": report.promise_text,
         "figures": draw_findings(report.diagnosis, report.judged.select(report.diagnosis.models)),
@@ -459,11 +486,24 @@ def _point(report: Report, target: Target, policy: AbstractPolicy) -> dict[str, 
         "tail": "" if seconds is None else f"on average{tail}",
         "target": _option(report, target, policy),
         "advice": f"{capitalised(advice)}.",
-        "observed": f"This one had {percent(comparison.error)} {report.noun} on them, at {money.full(comparison.cost)}."
-        if comparison.fresh
-        else "",
+        "observed": _describe_observed(report, policy, comparison),
         "rows": rows,
     }
+
+
+def _describe_observed(report: Report, policy: AbstractPolicy, comparison: Comparison) -> str:
+    """Return sentences on the policy on fresh queries, and on whether it lies outside of the held-out curve."""
+    sentences = list[str]()
+    if comparison.fresh:
+        figures = f"{percent(comparison.error)} {report.noun} on them, at {report.money.full(comparison.cost)}"
+        sentences.append(f"This one had {figures}.")
+    promise, cost = report.diagnosis.promise, policy.expected["cost"] or 0.0
+    if promise is not None:
+        low, high = promise.predicted_cost.min(), promise.predicted_cost.max()
+        if not low * (1 - _SAME_BILL) <= cost <= high * (1 + _SAME_BILL):
+            ends = f"${report.money.show(low)} to {report.money.full(high)}"
+            sentences.append(f"This one lies outside of the curve that was tried, {ends}.")
+    return " ".join(sentences)
 
 
 def _rung(policy: Policy, log: Log, weight: float) -> tuple[list[dict[str, str]], str]:

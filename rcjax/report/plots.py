@@ -134,8 +134,9 @@ def _finish_error_cost(ax: "Axes", single: Mapping[str, tuple[float, float]], mo
 def _place_names(ax: "Axes", spots: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float, str]]:
     """Place the name of each spot: offsets (x, y) from the spot in points, and alignment "left" or "right".
 
-    A name goes beside its spot, towards the middle of the Axes, at the first height at which it covers no other name.
-    Widths are estimated from the number of letters, and the size of the Axes is taken before its layout.
+    A name goes beside its spot, or in the right half above or below it, where the curve and the page's marker leave
+    room, at the first height at which it covers no other name. Widths are estimated from the number of letters, and
+    the size of the Axes is taken before its layout.
     """
     width, height = ax.get_figure().get_size_inches() * 72 * 0.82  # type: ignore[union-attr]
     (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
@@ -144,13 +145,14 @@ def _place_names(ax: "Axes", spots: Mapping[str, tuple[float, float]]) -> dict[s
     for name, (cost, error) in spots.items():
         x, y = width * (cost - left) / (right - left), height * (error - bottom) / (top - bottom)
         side, long = (1 if x < width / 2 else -1), 0.56 * _NAME * len(name)
-        start = x + 7 if side > 0 else x - 7 - long
+        shift, heights = (7, (5, -6, 15, -16, 25, -26, 35)) if side > 0 else (5, (15, -16, 25, -26, 35))
+        start = x + shift if side > 0 else x + shift - long
         near = [level for low, high, level in placed if start < high and low < start + long]
-        rises = [rise for rise in (5, -6, 15, -16, 25, -26, 35) if _NAME < y + rise < height - _NAME]
+        rises = [rise for rise in heights if _NAME < y + rise < height - _NAME]
         free = [rise for rise in rises if all(abs(y + rise - level) > 1.2 * _NAME for level in near)]
-        rise = (free or rises or [5])[0]
+        rise = (free or rises or heights)[0]
         placed.append((start, start + long, y + rise))
-        offsets[name] = (7 * side, rise, "left" if side > 0 else "right")
+        offsets[name] = (shift, rise, "left" if side > 0 else "right")
     return offsets
 
 

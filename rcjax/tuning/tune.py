@@ -17,7 +17,7 @@ import numpy as np
 from rcjax._base.codec import takes, to_json_value
 from rcjax._base.figures import Money, percent
 from rcjax._core.batching import as_json_values
-from rcjax.logs.errors import LogError, OddLogWarning, listed, near
+from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning, listed, near
 from rcjax.logs.kept_sample import carried_log, with_carried_queries
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import describe_doubts, describe_oddities, odd_budget
@@ -30,7 +30,6 @@ from rcjax.policy.ladder import Period, penalty, with_following, with_provenance
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import (
     Spec,
-    SpecError,
     SpecFields,
     Target,
     Tuning,
@@ -268,8 +267,8 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
 
     Raises InfeasibleError if no policy meets the target. Its `tuned` has everything but the policy; it is None if the
     default search finds, before any fit, that the budget is below the price of every model. Raises ValueError for
-    options that exclude each other, and for a budget that any policy meets; LogError as `fit` and `select_frontier` do.
-    Warns by `OddLogWarning` of a log that is probably wrong, or whose policies are doubtful.
+    options that exclude each other; LogError as `fit` and `select_frontier` do. Warns by `OddLogWarning` of a log that
+    is probably wrong, or whose policies are doubtful; by `OddBudgetWarning` of a budget that any policy meets.
 
     >>> import rcjax
     >>> tuned = rcjax.tune(rcjax.sample_log(300, seed=0), max_error=0.3, intervals=False)
@@ -280,7 +279,7 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
         warnings.warn(f"{log.source}: {oddity}", OddLogWarning, stacklevel=3)  # above `takes`
     spec = Spec.merge(spec, fields).check(held_out is not None)
     if spec.budget is not None and (oddity := odd_budget(spec.budget, log, _format_budget)):
-        raise SpecError("budget", oddity)
+        warnings.warn(oddity, OddBudgetWarning, stacklevel=3)
     if spec.segment is not None and log.segment is None:
         advice = f"read them by rcjax.logs.with_segments(log, source, {spec.segment!r})"
         raise LogError(f"{log.source}: the log tells no segments: {advice}")

@@ -278,7 +278,9 @@ def test_tokens_without_prices_are_refused(tmp_path):
 
 def test_a_policy_is_refused_on_a_log_without_its_model(tmp_path):
     rows = [row for row in rows_of(seed=2, n=60) if row[1] == "large"]
-    assert "no model 'small'" in fail("evaluate", single(tmp_path, None), write_log(tmp_path / "log.csv", rows))
+    refused = fail("evaluate", single(tmp_path, None), write_log(tmp_path / "log.csv", rows))
+    assert "no model 'small'" in refused
+    assert "; this policy needs a log of small" in refused
 
 
 def test_an_infeasible_target_names_what_can_be_reached(folder):
@@ -327,4 +329,5 @@ def test_the_demo_is_marked_as_synthetic():
     assert (seen["queries"], seen["fresh"], promised["fresh"]) == (10_000, True, False)
     assert seen["rivals"][0]["name"] == document["models"][-1] == document["policy"]["provenance"]["tuning"]["today"]
     assert f"{3e6 * seen['cost']:,.0f} " in shown
+    assert "On 300 tuning queries, at 3,000,000 queries a month:" in shown
     assert promised["rivals"][0]["error_difference"] <= 0.01

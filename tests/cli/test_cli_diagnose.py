@@ -68,10 +68,10 @@ def test_a_diagnosis_shows_the_worst_check_of_each_kind(capsys):
     show_diagnosis(found)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == "log.csv: 2 models, 600 queries that all answered; judged in five folds"
-    assert "doubtful change of own error c 5.0 % ≤ 3.0 %" in lines  # the worst of its kind
+    assert "doubtful change of own error c 5.0 points ≤ 3.0 points" in lines  # the worst of its kind
     text = " ".join(lines)
-    assert not [one for one in ("fine change", "error b 4.0 %") if one in text]
-    assert text.index("bad advice on a") < text.index("doubtful advice on b; likewise c (5.0 %)")
+    assert not [one for one in ("fine change", "error b 4.0 points") if one in text]
+    assert text.index("bad advice on a") < text.index("doubtful advice on b; likewise c (5.0 points)")
     show_diagnosis(found, show_all=True)
     text = capsys.readouterr().out
     assert text.count("change of own error") == 3
@@ -144,6 +144,7 @@ def test_diagnose_report_and_evaluate_give_the_verdict_of_check(tmp_path):
         text = " ".join(result.stdout.split())
         assert decision["headline"][1:] in text, line
         assert ("tune again: rcjax" in text) == decision["tune_again"], line
+        assert ("--out next.json" in text) == decision["tune_again"], line
         said.append((decision["state"], decision["sentence"], decision["tune_again"], decision["reasons"]))
     assert said[0][0] == "worse than promised"
     assert all(one == said[0] for one in said)

@@ -118,7 +118,7 @@ def test_public_logs_are_tuned_and_evaluated(tmp_path, benchmark, task):
         ("--version >&-", 0, ""),
         ("--version > /dev/full", 1, "error: standard output: No space left on device\n"),
         ("--help > /dev/full", 1, "error: standard output: No space left on device\n"),
-        ("tune none.csv >&-", 1, "error: none.csv is missing: give a file\n"),
+        ("tune none.csv >&-", 1, "error: none.csv: No such file or directory\n"),
         ("tune none.csv 2>&-", 1, ""),
         ("tune none.csv 2> /dev/full", 1, ""),
         ("check none.json none.csv --json > /dev/full", 2, "error: none.json: No such file or directory\n"),

@@ -86,6 +86,14 @@ def test_a_drifted_policy_has_status_1_and_comes_with_advice(folder):
     assert told.endswith("whether to tune again, rcjax check says without --no-retuning")
 
 
+@pytest.mark.parametrize("command", ["check", "evaluate"])
+def test_the_first_sentences_have_the_change_from_todays(folder, command):
+    shown = " ".join(run(command, folder / "policy.json", folder / "fresh.csv", "--today", "small").stdout.split())
+    decision, change, table = (shown.index(text) for text in ("promised", "On these queries it ", "On the same"))
+    assert decision < change < table
+    assert " than small alone, today's. " in shown[change:table]
+
+
 def test_check_prints_one_json_document(folder):
     result = run("check", folder / "policy.json", folder / "dear.csv", "--no-retuning", "--json")
     assert result.exit_code == 1
@@ -130,9 +138,10 @@ def test_a_policy_that_gains_too_little_is_shown_and_not_written(folder, tmp_pat
     out = tmp_path / "new.json"
     result = retune(folder, "fresh.csv", "--out", out)
     assert (result.exit_code, result.stderr, out.exists()) == (0, "", False)
-    assert "the policy would be as good, error and money together, on all known queries" in " ".join(
-        result.stdout.split()
-    )
+    printed = " ".join(result.stdout.split())
+    assert "tuned again, on all known queries, which it learns from: $" in printed
+    assert "of the 0.5 that replace a policy: the policy stays" in printed
+    assert "nothing is written, as said above: --anyway writes the new policy all the same" in printed
     assert "Policy written" not in result.stdout
     assert "Next: keep the policy;" in result.stdout
     document = json.loads(retune(folder, "fresh.csv", "--out", out, "--json").stdout)

@@ -87,9 +87,18 @@ def test_an_implausible_log_gives_no_policy(tmp_path):
     assert (result.exit_code, out.exists()) == (1, False)
     odd, refused = result.stderr.splitlines()
     assert odd.startswith("warning: wrong.csv: no answer of any model is right")
-    assert refused == "error: wrong.csv: no policy of a log that can hardly be right; if it is, add --yes"
+    assert refused == "error: wrong.csv: the log can hardly be right: nothing was written; --yes tunes anyway"
     assert run(*line, "--yes").exit_code == 0
     assert out.exists()
+
+
+def test_a_log_of_five_queries_gives_no_policy(tmp_path):
+    rows = [(i, name, -0.1 * (i + 1), (i + j) % 2, 1e-5, 0, 0) for i in range(5) for j, name in enumerate("ab")]
+    log = write_log(tmp_path / "few.csv", rows)
+    result = run("tune", log, "--error-cost", "0.001", "--no-bands", "--out", tmp_path / "policy.json")
+    assert result.stderr.splitlines()[-1] == (
+        "error: few.csv: too few queries (5): nothing was written; --yes tunes anyway"
+    )
 
 
 def test_a_log_of_hundreds_of_models_needs_yes(tmp_path):

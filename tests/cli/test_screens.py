@@ -138,6 +138,7 @@ def test_no_command_to_tune_again_is_shown_if_todays_is_a_policy():
     ]
     assert again[0] == ""
     assert "--today large" in again[1]
+    assert again[1].endswith(" --out next.json")  # the policy in service stays
 
 
 @pytest.mark.parametrize(("target", "advised"), [({"max_error": 0.3}, 1), ({"match": 0.01, "today": "large"}, 0)])

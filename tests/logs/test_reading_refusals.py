@@ -6,6 +6,7 @@ import pytest
 from helpers.log_samples import HEADER, PRICES, ROWS, costed, refusal, table, write
 
 from rcjax.logs import LogError, read_log
+from rcjax.logs.sources import join_parts
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,21 @@ def test_synonyms_of_columns_are_suggested():
     ) in str(refused.value)
 
 
+def test_the_command_for_other_names_holds_the_guesses(tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text("query_id,model,p_yes,is_correct,cost\n1,a,.5,1,1\n")
+    with pytest.raises(LogError, match=r"rcjax import log\.csv --column query=query_id --column correct=is_correct "):
+        read_log(log)
+
+
+def test_a_repeated_answer_of_several_files_names_the_file_and_its_row(tmp_path):
+    files = [tmp_path / "one.csv", tmp_path / "two.csv"]
+    for file in files:
+        file.write_text("query,model,logprob,correct,cost\n1,a,-.5,1,1\n1,b,-.5,1,1\n")
+    with pytest.raises(LogError, match=r"row 1 of two\.csv, model a: .* in row 1 of one\.csv: .*names of their own$"):
+        read_log(join_parts(files))
+
+
 def test_columns_that_contradict_each_other(tmp_path):
     message = refusal(costed().with_columns(confidence=0.5))
     assert "logprob and confidence both occur: drop one" in message
@@ -84,7 +100,7 @@ def test_columns_of_an_unusable_type(column, values):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    assert "missing.csv is missing" in refusal(tmp_path / "missing.csv")
+    assert "missing.csv: No such file or directory" in refusal(tmp_path / "missing.csv")
     assert "is a directory" in refusal(tmp_path)
     assert "is empty" in refusal(write(tmp_path))
     message = refusal(write(tmp_path, "x", name="a.txt"))

@@ -91,6 +91,15 @@ def test_names_of_models_near_each_other_do_not_overprint(ax):
     assert overlap(at_one_offset)  # so they would, at the same side of their spots
 
 
+def test_the_name_of_the_dearest_model_is_above_its_spot_and_clear_of_the_curve(ax):
+    plots.plot_error_cost(ax, promise(), {"small": (1e-5, 0.35), "llama3.1-405b": (4e-5, 0.12)})
+    ax.figure.draw_without_rendering()
+    box = ax.texts[-1].get_window_extent()
+    spot, curve = (ax.transData.transform(point) for point in ((40, 0.12), (36, 0.12)))
+    assert box.x0 < spot[0] < box.x1 + 1
+    assert box.y0 > curve[1] + 7  # points, about the radius of the page's marker
+
+
 def test_a_frontier_has_its_band_and_the_single_models(ax):
     model = of_models(rcjax.demo_model(), np.arange(2))
     frontier = rcjax.solve_frontier(model, lam=[100.0, 1000.0, 3000.0])

@@ -14,6 +14,7 @@ import rcjax
 from rcjax.policy.comparison import advise
 from rcjax.policy.spec import Spec, Target
 from rcjax.report.page import _policies, context
+from rcjax.tuning.diagnostics.findings import worst_verdict
 from rcjax.tuning.replaying.comparing import compare_policy
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -54,6 +55,35 @@ def test_a_model_that_the_policy_does_not_ask_does_not_decide_whether_it_can_be_
     badge = re.search(r'id="trust-title">.*<span class="badge (\w+)">', report.to_html())
     assert badge is not None
     assert badge[1] == report.verdict == report.to_json()["verdict"]
+
+
+def test_findings_on_models_that_the_policy_does_not_ask_stand_apart(report):
+    own, others = report.findings
+    assert {finding.subject for finding in own} <= {"", *report.asked}
+    assert not {finding.subject for finding in others} & {"", *report.asked}
+    assert len(own) + len(others) == len(report.diagnosis.findings)
+    assert report.verdict == worst_verdict(own)
+    assert report.verdict_text.endswith("are fine." if report.verdict == "fine" else "are not fine.")
+    assert report.verdict_text.startswith("All ") == (report.verdict == "fine")
+    assert report.verdict_text in report.to_html()
+
+
+def test_a_finding_of_the_check_takes_the_place_of_the_one_of_the_diagnosis(report, logs):
+    check = rcjax.check_policy(report.policy, logs[1], retuning=False)
+    checked = dataclasses.replace(report, check=check)
+    found = [finding for group in checked.findings for finding in group]
+    names = [(finding.name, finding.subject) for finding in found]
+    assert len(names) == len({*names})
+    assert {*map(id, check.findings)} <= {*map(id, found)}
+    assert ("calibration error", report.asked[-1]) in names
+
+
+def test_a_policy_outside_of_the_curve_that_was_tried_is_said_to_be(report):
+    promise = report.diagnosis.promise
+    dear = dataclasses.replace(promise, predicted_cost=promise.predicted_cost + 1.0)
+    outside = dataclasses.replace(report, diagnosis=dataclasses.replace(report.diagnosis, promise=dear))
+    told = [context(each)["points"][0]["observed"] for each in (report, outside)]
+    assert ["lies outside of the curve that was tried" in text for text in told][1]
 
 
 @pytest.mark.thorough

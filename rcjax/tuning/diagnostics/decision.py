@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import Z_ONE_SIDED_95, Money, count, format_points, percent
+from rcjax._base.figures import Z_ONE_SIDED_95, Money, count, format_number, format_points, percent
 from rcjax._core.batching import map_in_threads
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import carried_log, carried_mask, with_carried_queries
@@ -51,6 +51,8 @@ LEAST_IMPROVEMENT = 0.005
 #: Queries below which no gain is estimated.
 FEWEST_FOR_GAIN = 50
 
+_ROUNDING_OF_LIMIT = 1e-9  # excess over a limit that is due to rounding
+
 _LEAST_EXCESS = 0.02  # least excess of error that breaks a promise
 
 
@@ -66,15 +68,6 @@ class RetuningGain:
     """Price λ, in errors per unit of money."""
     n: int
     """Number of queries, fresh and carried."""
-
-    def describe(self, noun: str) -> str:
-        """Describe the gain in words, at the λ that the policy was tuned for.
-
-        >>> RetuningGain(0.2, Gain(-0.009, 0.01), lam=1000.0, n=300).describe("error")
-        'lose the equivalent of 0.9 ± 1.0 points of error'
-        """
-        points, se = 100 * self.gain.mean, 100 * self.gain.se
-        return f"{'gain' if points >= 0 else 'lose'} the equivalent of {abs(points):.1f} ± {se:.1f} points of {noun}"
 
     def to_json(self) -> dict[str, float]:
         """Return the losses, with the gain and its standard error."""
@@ -95,6 +88,11 @@ class Replacement:
     limit: str = ""
     """Limit of the target, in words, if the policy in service exceeds it and the new policy exceeds it by less; else
     empty."""
+    effect: str = ""
+    """Money and error of the new policy on all known queries, beside the policy in service and the target, in words;
+    empty if they are not comparable."""
+    lam: float | None = None
+    """Price λ at which error and money are compared, in errors per unit of money; None if they are not comparable."""
 
     def replaces(self, *, broken: bool) -> bool:
         """Return whether the new policy replaces the policy in service: it has no faults, and gains enough, if known.
@@ -116,20 +114,25 @@ class Replacement:
         return self.improvement > LEAST_IMPROVEMENT and (gain is None or gain.mean >= -gain.se)
 
     def describe(self, counted: Counted, *, broken: bool = False) -> tuple[str, ...]:
-        """Describe the faults, or else the gain, in words; `broken` as for `replaces`."""
+        """Describe the faults, or else the new policy and why it replaces the policy or not; `broken` as for
+        `replaces`."""
         if self.against or self.improvement is None:
             return self.against
-        verb, points = "gain" if self.improvement >= 0 else "lose", f"{100 * abs(self.improvement):.1f}"
-        effect = f"{verb} the equivalent of {points} points of {counted.noun}"
-        if points == "0.0":
-            effect = f"be as good, {counted.noun} and money together,"
-        small = 0 <= self.improvement <= LEAST_IMPROVEMENT and not broken
-        then = f"; the policy stays if the gain is below {100 * LEAST_IMPROVEMENT:.1f} points" if small else ""
-        if self.held_out is not None:
-            then = f", and {self.held_out.describe(counted.noun)} on queries left out"
-        elif self.limit and broken:
-            then = f", {'but' if verb == 'lose' and points != '0.0' else 'and'} come nearer to its limit, {self.limit}"
-        return (f"tuned again, the policy would {effect} on all known queries, fresh and carried{then}",)
+        replaces, then = self.replaces(broken=broken), ""
+        if not replaces:
+            price = f", where {counted.unit} costs ${format_number(1 / self.lam)}" if self.lam else ""
+            together = f"{counted.noun} and money together{price}"
+            then = f"{together}, it is worse: the policy stays"
+            if self.improvement > LEAST_IMPROVEMENT:
+                then = "on queries left out of tuning, such a policy is worse: the policy stays"
+            elif self.improvement >= 0:
+                least = f"of the {100 * LEAST_IMPROVEMENT:.1f} that replace a policy"
+                then = f"{together}, it gains {100 * self.improvement:.1f} points {least}: the policy stays"
+        elif self.held_out is not None and not broken:
+            better = "better" if self.held_out.gain.mean > self.held_out.gain.se else "no worse"
+            then = f"on queries left out of tuning, such a policy is {better}, {counted.noun} and money together"
+        effect = "; ".join(filter(None, (self.effect, then)))
+        return (f"tuned again, on all known queries, which it learns from: {effect}",) if effect else ()
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as JSON values."""
@@ -290,13 +293,13 @@ def assess_replacement(
     if policy.period is not None and isinstance(new_policy, Ladder):  # both spread the same money over as many queries
         new_policy = dataclasses.replace(new_policy, budget=policy.budget)
     lam = comparable_tuning(policy, log).lam
-    improvement, gain, limit, untested = None, None, "", None
+    improvement, gain, limit, effect, untested = None, None, "", "", None
     try:
         if lam is not None and known.n_queries >= FEWEST_FOR_GAIN:
             improvement = _improvement(policy, new_policy, known, lam)
-        if improvement is not None and improvement <= LEAST_IMPROVEMENT:
-            limit = _exceeded_limit(policy, new_policy, known)
-        elif improvement is None or (gain := held_out_gain(policy, log, seed)) is None:
+            limit, effect = _beside_target(policy, new_policy, known)
+        is_small = improvement is not None and improvement <= LEAST_IMPROVEMENT
+        if not is_small and (gain := held_out_gain(policy, log, seed)) is None:
             why, mendable = why_untested(policy, log)
             untested = f"whether tuning again gains on queries left out was not tested: {why}" if mendable else None
     except LogError as problem:
@@ -304,7 +307,7 @@ def assess_replacement(
     models = [name for name in log.models if name in {*policy.models, *new_policy.models}]
     biased = [finding.advice for finding in assess_sample(log, models) if finding.verdict == "bad"]
     against = *biased, _broken_promise(policy, new_policy, log), untested
-    return Replacement(improvement, tuple(filter(None, against)), gain, limit)
+    return Replacement(improvement, tuple(filter(None, against)), gain, limit, effect, lam)
 
 
 def _improvement(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log, lam: float) -> float:
@@ -314,26 +317,62 @@ def _improvement(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log, l
     return float((old.penalty - new.penalty + lam * (old.spent - new.spent)).mean())
 
 
-def _exceeded_limit(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log) -> str:
-    """Describe the target's limit if a policy exceeds it on a log and the new policy exceeds it by less; else "".
+def _beside_target(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log) -> tuple[str, str]:
+    """Compare a new policy with a policy on a log, in the terms of the target; return (limit, effect), in words.
 
-    The limit of a margin is today's error on the same queries plus the margin.
+    The limit is empty unless the policy exceeds it and the new policy exceeds it by less. The limit of a margin is
+    today's error on the same queries plus the margin.
     """
-    target = recorded_tuning(policy).spec.target
-    today = matched_today(policy, log)
-    if target is None or not target.is_limit or (target.name == "match" and today is None):
-        return ""
+    spec, counted = recorded_tuning(policy).spec, log.counted
+    target, today = spec.target, matched_today(policy, log)
     log = comparable_log(log, (policy, new_policy) if today is None else (policy, new_policy, today))
-    losses = [QueryLosses.of(subject, log) for subject in (policy, new_policy)]
-    old, new = (float((each.spent if target.name == "budget" else each.penalty).mean()) for each in losses)
-    limit = target.value
-    if target.name == "budget" and policy.budget:
-        limit = policy.budget  # at the traffic of the log
-    elif target.name == "match" and today is not None:
-        limit += float(QueryLosses.of(today, log).penalty.mean())
-    if old <= max(limit * (1 + 1e-9), new):
-        return ""
-    return target.describe(log.counted, "today's" if today is None else name_today(today))
+    old, new = (QueryLosses.of(subject, log).means for subject in (policy, new_policy))
+    money, errors = [old[1], new[1]], [old[0], new[0]]
+    unit, rival, todays_error = spec.money(money), "today's", 0.0
+    if today is not None:
+        rival, todays_error = name_today(today), float(QueryLosses.of(today, log).penalty.mean())
+    effect = _beside(f"${unit.show(new[1])}", f"${unit.show(old[1])}", f" {unit.per}")
+    if today is None:
+        effect += f", at {_beside(percent(new[0]), percent(old[0]), f' {counted.noun}')}"
+    else:
+        gaps = [100 * (error - todays_error) for error in (new[0], old[0])]
+        effect += f", at {_beside_gap(gaps[0], gaps[1])} {counted.noun} than {rival}"
+    held_to = {
+        "match": (errors, todays_error + target.value, f"the margin of {format_points(target.value)}"),
+        "budget": (money, policy.budget or target.value, "the budget"),
+        "max_error": (errors, target.value, f"the limit of {100 * target.value:.4g} %"),
+    }
+    if target.name not in held_to or (target.name == "match" and today is None):
+        return "", effect
+    (was, becomes), limit, name = held_to[target.name]
+    most = limit * (1 + _ROUNDING_OF_LIMIT)
+    where = "over" if becomes >= was else "nearer to"
+    if becomes <= most:
+        where = "within" if was <= most else "back within"
+    exceeded = target.describe(counted, rival) if was > max(most, becomes) else ""
+    return exceeded, f"{effect}, {where} {name}"
+
+
+def _beside(new: str, old: str, unit: str) -> str:
+    """Return a new figure in place of an old one, in words.
+
+    >>> _beside("$174", "$71.0", " per million queries"), _beside("$174", "$174", " a month")
+    ('$174 instead of $71.0 per million queries', '$174 a month as before')
+    """
+    return f"{new}{unit} as before" if new == old else f"{new} instead of {old}{unit}"
+
+
+def _beside_gap(new: float, old: float) -> str:
+    """Return a new difference in points in place of an old one, in words.
+
+    >>> _beside_gap(0.4, 0.1), _beside_gap(0.4, -0.3), _beside_gap(-0.31, -0.3)
+    ('0.4 instead of 0.1 points more', '0.4 points more instead of 0.3 points less', '0.3 points less as before')
+    """
+    after, before = (f" points {'more' if gap >= 0 else 'less'}" for gap in (new, old))
+    shown = [f"{abs(gap):.1f}" for gap in (new, old)]
+    if after == before:
+        return _beside(shown[0], shown[1], after)
+    return f"{shown[0]}{after} instead of {shown[1]}{before}"
 
 
 def _broken_promise(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log) -> str | None:
@@ -427,10 +466,11 @@ class Evidence(NamedTuple):
             more = (
                 f"{abs(100 * error.observed):.1f} ± {se:.1f} points {'more' if error.observed > 0 else 'less'} {noun}"
             )
-            margin = f"{'within' if gap <= 0 else 'over'} the margin of {format_points(error.expected)}"
+            margin = f", {'within' if gap <= 0 else 'over'} the margin of {format_points(error.expected)}"
             if error.observed == error.se == 0:
-                return f"the policy answers as {error.rival} does, {margin}"
-            return f"the policy has {more} than {error.rival} on the same queries, {margin}{_chance(finding)}"
+                return f"the policy answers as {error.rival} does{margin}"
+            margin = margin if error.observed > 0 else ""
+            return f"the policy has {more} than {error.rival} on the same queries{margin}{_chance(finding)}"
         rate = f"the policy {self.counted.does(percent(error.observed))}"
         than = f"{abs(gap):.1f} ± {se:.1f} points {'more' if gap >= 0 else 'less'} than the"
         return f"{rate}, {than} {percent(error.expected)} promised{_chance(finding)}"
@@ -533,5 +573,6 @@ def describe_followed(
         change = f"have {percent(before)} {counted.noun} in place of {percent(error)}, and {change}"
     return (
         f"following its bill, in the order of these queries, the policy goes by rung {now} on average ({low} to "
-        f"{high}), for {money.full(followed['bill'])}; at rung {tuned}, as tuned, it would {change}"
+        f"{high}; its cascades are rungs, 0 the cheapest), for {money.full(followed['bill'])}; at rung {tuned}, as "
+        f"tuned, it would {change}"
     )

@@ -55,8 +55,8 @@ class FindingKind:
     """Name on screens; {noun} stands for the kind of error that is counted."""
     limits: Limits
     """Limits from which on a figure is doubtful and bad; lower figures are worse where `bad` is the smaller limit."""
-    unit: Literal["share", "number"] = "share"
-    """Unit of the figure; a "share" is printed as a percentage."""
+    unit: Literal["share", "points", "number"] = "share"
+    """Unit of the figure; a "share" is printed as a percentage, a difference of shares as percentage "points"."""
 
     def finding(
         self,
@@ -124,16 +124,16 @@ FINDING_KINDS: Mapping[str, FindingKind] = {
     kind.name: kind
     for kind in (
         FindingKind("queries", "queries", Limits(200, 50), "number"),
-        FindingKind("accuracy", "change of own {noun}", Limits(0.03, 0.06)),
+        FindingKind("accuracy", "change of own {noun}", Limits(0.03, 0.06), "points"),
         FindingKind("calibration error", "calibration error", Limits(0.05, 0.10)),
         FindingKind("separation", "better is surer", Limits(0.65, 0.55)),
         FindingKind("certain answers", "confidence 1", Limits(0.5, 0.9)),
-        FindingKind("predicted error", "{noun} off promise", Limits(0.01, 0.03)),
+        FindingKind("predicted error", "{noun} off promise", Limits(0.01, 0.03), "points"),
         FindingKind("predicted cost", "cost off promise", Limits(0.05, 0.15)),
-        FindingKind("error", "rise of {noun}", Limits(0.02, 0.05)),
-        FindingKind("difference", "{noun} over margin", Limits(0.0, 0.02)),
+        FindingKind("error", "rise of {noun}", Limits(0.02, 0.05), "points"),
+        FindingKind("difference", "{noun} over margin", Limits(0.0, 0.02), "points"),
         FindingKind("cost", "rise of cost", Limits(0.05, 0.15)),
-        FindingKind("budget", "cheapest over budget", Limits(0.05, 0.15)),
+        FindingKind("budget", "least bill − budget", Limits(0.05, 0.15)),
         FindingKind("confidences", "confidences", Limits(0.05, 0.10), "number"),
         FindingKind("asked", "how often asked", Limits(0.05, 0.10)),
         FindingKind("failed calls", "failed calls", Limits(0.02, 0.05)),
@@ -417,6 +417,10 @@ class Promise:
         error, cost = (self._gap(name) for name in ("error", "cost"))
         points = f"{100 * error.figure:.1f} points off what was promised, mostly {error.direction}"
         return f"{points}, and the cost {percent(cost.figure)}, mostly {cost.direction}"
+
+    def is_by_chance(self, name: str) -> bool:
+        """Return whether chance alone can explain the gap of "error" or "cost"."""
+        return self._gap(name).by_chance
 
     def _gap(self, name: str) -> _Gap:
         fields = (name, f"predicted_{name}", f"{name}_band")

@@ -143,6 +143,14 @@ def test_a_policy_as_good_replaces_only_a_policy_that_broke_its_promise():
     assert [decided(broken, replacement=one).tune_again for one in (TAKEN, ALIKE, LEFT)] == [True, True, False]
 
 
+@pytest.mark.parametrize(
+    ("gap", "tail"), [(0.004, ", within the margin of 1 point;"), (-0.016, " on the same queries;")]
+)
+def test_a_policy_better_than_todays_is_not_said_to_be_within_the_margin(gap, tail):
+    found = decided(PrimaryFigure(gap, 0.01, 0.006, 0.9, 1000, 0, rival="large alone"))
+    assert f"than large alone on the same queries{tail.removeprefix(' on the same queries')}" in found.sentence
+
+
 def test_an_improvement_has_its_sign_and_is_no_alarm():
     found = decided(figure(0.1, 0.2, 1 - 1e-6))
     assert (found.state, found.alarm) == ("better than promised", False)

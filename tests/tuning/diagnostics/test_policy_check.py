@@ -206,10 +206,11 @@ def test_a_remark_explains_models_that_were_not_asked(policy, logs):
 
 def test_advice_and_reasons_agree_on_a_small_gain_and_on_none_tested(policy, logs):
     worse = changes.less_right(logs[1], 0.15, np.random.default_rng(0))
-    kept, broken = (check(policy, log, retuning=Replacement(0.003)).decision for log in (logs[1], worse))
-    known = "on all known queries, fresh and carried"
-    gain = f"tuned again, the policy would gain the equivalent of 0.3 points of error {known}"
-    assert (kept.tune_again, kept.reasons) == (False, (f"{gain}; the policy stays if the gain is below 0.5 points",))
+    again = Replacement(0.003, effect="$1 instead of $2")
+    kept, broken = (check(policy, log, retuning=again).decision for log in (logs[1], worse))
+    gain = "tuned again, on all known queries, which it learns from: $1 instead of $2"
+    least = "error and money together, it gains 0.3 points of the 0.5 that replace a policy: the policy stays"
+    assert (kept.tune_again, kept.reasons) == (False, (f"{gain}; {least}",))
     assert (broken.state, broken.tune_again, broken.reasons) == ("worse than promised", True, (gain,))
     untested = check(policy, logs[1], retuning=Replacement(None)).decision
     assert (untested.tune_again, untested.reasons) == (True, ())

@@ -120,7 +120,7 @@ def test_a_bad_log_is_reported_and_the_others_are_swept(logs, tmp_path):
     swept = rcjax.tuning.sweeps.sweep(everything, tmp_path / "out", cascades="labels", lam=[10.0, 1000.0])
     problems = dict(swept.logs.select("log", "problem").rows())
     assert problems["good"] is None
-    for name, reason in (("bad", "2.5"), ("none", "none.csv is missing"), ("few", "90 answers have no label")):
+    for name, reason in (("bad", "2.5"), ("none", "none.csv: No such file"), ("few", "90 answers have no label")):
         assert reason in problems[name]
     assert swept.points.collect()["log"].unique().to_list() == ["good"]
     with pytest.raises(ValueError, match=r"no frontier of 'bad'.*2\.5"):
@@ -128,7 +128,7 @@ def test_a_bad_log_is_reported_and_the_others_are_swept(logs, tmp_path):
 
 
 def test_a_sweep_without_a_usable_log_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match=r"no log can be used; none: .*none.csv is missing"):
+    with pytest.raises(ValueError, match=r"no log can be used; none: .*none.csv: No such file"):
         rcjax.tuning.sweeps.sweep([tmp_path / "none.csv"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
