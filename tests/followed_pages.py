@@ -210,7 +210,7 @@ def fill_in_labels(one):
     path.write_text("\n".join([head, *filled]) + "\n", encoding="utf-8")
 
 
-DEEDS = {"an_endpoint": [("some hundred queries", send_traffic), ("Fill in", fill_in_labels)]}
+DEEDS = {"an_endpoint": [("few hundred queries", send_traffic), ("Fill in", fill_in_labels)]}
 
 
 def deeds_of(page):

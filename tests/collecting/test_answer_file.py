@@ -63,14 +63,14 @@ def test_a_refused_file_leaves_no_journal(tmp_path):
     path = tmp_path / "answers.jsonl"
     AnswerFile(path).close()
     path.write_text("Dear all\n")
-    with pytest.raises(LogError, match="no file of rcjax collect"):
+    with pytest.raises(LogError, match="not a file of rcjax collect"):
         AnswerFile(path)
     assert os.listdir(tmp_path) == ["answers.jsonl"]
     held = AnswerFile(tmp_path / "lost.jsonl")
     held.begin("a", "q", "m", 1)
     os.close(held._journal)
     (tmp_path / "lost.jsonl").write_text("Dear all\n")
-    with pytest.raises(LogError, match="no file of rcjax collect"):
+    with pytest.raises(LogError, match="not a file of rcjax collect"):
         AnswerFile(tmp_path / "lost.jsonl")
     assert held.under_way.exists()  # it tells of a call that may have been paid for
 

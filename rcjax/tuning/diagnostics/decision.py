@@ -337,12 +337,14 @@ def _beside_target(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log)
     else:
         gaps = [100 * (error - todays_error) for error in (new[0], old[0])]
         effect += f", at {_beside_gap(gaps[0], gaps[1])} {counted.noun} than {rival}"
+    if target is None or (target.name == "match" and today is None):
+        return "", effect
     held_to = {
         "match": (errors, todays_error + target.value, f"the margin of {format_points(target.value)}"),
         "budget": (money, policy.budget or target.value, "the budget"),
         "max_error": (errors, target.value, f"the limit of {100 * target.value:.4g} %"),
     }
-    if target.name not in held_to or (target.name == "match" and today is None):
+    if target.name not in held_to:
         return "", effect
     (was, becomes), limit, name = held_to[target.name]
     most = limit * (1 + _ROUNDING_OF_LIMIT)
