@@ -225,7 +225,7 @@ def _potential(
     return energy, flat, constrain
 
 
-class _Descent(NamedTuple):
+class _NewtonState(NamedTuple):
     """State of Newton's method on the energy."""
 
     step: jax.Array | int  # () number of steps taken
@@ -245,10 +245,10 @@ def _approximate(evidence: Observations, start: dict[str, jax.Array]) -> tuple[j
         slope = jax.grad(energy)(z)
         return slope, slope
 
-    def unfinished(state: _Descent) -> jax.Array:
+    def unfinished(state: _NewtonState) -> jax.Array:
         return (state.step < _NEWTON_STEPS) & (state.gain > tolerance)
 
-    def advance(state: _Descent) -> _Descent:
+    def advance(state: _NewtonState) -> _NewtonState:
         z = state.z
         hessian, slope = jax.jacfwd(slope_twice, has_aux=True)(z)
         precision, axes = jnp.linalg.eigh(hessian)
@@ -258,10 +258,10 @@ def _approximate(evidence: Observations, start: dict[str, jax.Array]) -> tuple[j
         # If no length lowers the energy, rounding decides.
         least = jnp.argmin(jnp.nan_to_num(jax.vmap(energy)(trials), nan=jnp.inf))
         scale = axes / jnp.sqrt(precision)
-        return _Descent(state.step + 1, trials[least], scale, lengths[least] * (slope @ ahead))
+        return _NewtonState(state.step + 1, trials[least], scale, lengths[least] * (slope @ ahead))
 
     identity, unknown = jnp.eye(flat.shape[0], dtype=flat.dtype), jnp.asarray(jnp.inf, flat.dtype)
-    last = lax.while_loop(unfinished, advance, _Descent(0, flat, identity, unknown))
+    last = lax.while_loop(unfinished, advance, _NewtonState(0, flat, identity, unknown))
     return last.z, last.scale
 
 

@@ -252,8 +252,10 @@ def show_tuning(
     points = [*points, *([] if refusing else _models_left_out(rows, points))]
     costs, errors = ([point[name] for point in points] for name in ("cost", "error"))
     single_rows = [i for i, point in enumerate(points) if len(point["models"]) == 1]
-    found = (next((i for i, point in enumerate(points) if _is_chosen(point, rung)), None) for rung in chosen or ())
-    chosen_rows = [i for i in found if i is not None]
+    rows_of_rungs = (
+        next((i for i, point in enumerate(points) if _is_chosen(point, rung)), None) for rung in chosen or ()
+    )
+    chosen_rows = [i for i in rows_of_rungs if i is not None]
     most = _MORE_POINTS if chosen is None else _POINTS
     listed = choose_rows(costs, errors, most, refusing, [*chosen_rows, *single_rows])
     for row in chosen_rows:

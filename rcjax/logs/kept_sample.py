@@ -6,8 +6,8 @@ JSON has neither infinities nor compact numbers. So the columns are numpy arrays
 - log-probabilities in single precision, as in comparisons with a later log, so that ties stay ties;
 - labels and, if some answers lack one, the mask of labelled answers (labelled queries are drawn first);
 - costs in half precision, as multiples of their mean; latencies as fractions of the maximum; times as week numbers;
-- no text, but codes of equal answers, and hashes of the queries' names, by which a query of a later log is recognised
-  as a query that the policy was tuned on (`rcjax.tuning.certify`).
+- no text, but codes of equal answers, and hashes of the queries' names. By its hash a query of a later log is
+  recognised as a query that the policy was tuned on (`rcjax.tuning.certify`).
 
 A policy that is tuned again carries queries of the fresh log and some queries that its predecessor carried. Fresh
 queries get half of the places, or all places that carried queries leave free, so that a bad log is soon forgotten.

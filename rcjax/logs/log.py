@@ -319,7 +319,7 @@ def require_models(models: Sequence[str], available: Sequence[str], place: str) 
     """Refuse models that are not available, a model named twice, and an empty choice."""
     for name in models:
         if name not in available:
-            found = f"it has {listed(available)}"
-            raise MissingModelError(f"{place}: no model {brief(name)!r}{near(name, available)}: {found}")
+            models_there = f"it has {listed(available)}"
+            raise MissingModelError(f"{place}: no model {brief(name)!r}{near(name, available)}: {models_there}")
     if not models or len(models) > len({*models}):
         raise LogError(f"{place}: models {listed(models)!r}: name at least one, and each once")

@@ -134,8 +134,8 @@ def _finish_error_cost(ax: "Axes", single: Mapping[str, tuple[float, float]], mo
 def _place_names(ax: "Axes", spots: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float, str]]:
     """Place the name of each spot: offsets (x, y) from the spot in points, and alignment "left" or "right".
 
-    A name goes beside its spot, or in the right half above or below it, where the curve and the page's marker leave
-    room, at the first height at which it covers no other name. Widths are estimated from the number of letters, and
+    A name goes beside its spot. In the right half it goes above or below it, since the curve and the page's marker
+    leave room there. Its height is the first at which it covers no other name. Widths are estimated from the number of letters, and
     the size of the Axes is taken before its layout.
     """
     width, height = ax.get_figure().get_size_inches() * 72 * 0.82  # type: ignore[union-attr]

@@ -270,20 +270,20 @@ def _improve(search: SearchTables, lam: jax.Array, state: SearchState) -> Search
     path = jnp.where(starting, plan.suffixes.shape[0], state.path)
     first_cut = jnp.asarray(_FIRST_CUTS, lam.dtype)[state.rounds]
     u = jnp.where(starting[:, None], first_cut[:, None], state.cut.u)
-    found = _best_paths(search, lam, jax.vmap(arriving)(path, Cut.at(u)))
-    gain = found.value - state.value
+    best = _best_paths(search, lam, jax.vmap(arriving)(path, Cut.at(u)))
+    gain = best.value - state.value
     # The new path wins a tie up to rounding: its cuts are closer to convergence.
     good = gain > -64 * jnp.finfo(lam.dtype).eps
     value, path, cut = jax.tree.map(
         lambda new, old: jnp.where(good.reshape(-1, *[1] * (new.ndim - 1)), new, old),
-        (found.value, found.path, found.cut),
+        (best.value, best.path, best.cut),
         (state.value, state.path, state.cut),
     )
-    gain = jnp.where(found.proven, 0.0, gain)
+    gain = jnp.where(best.proven, 0.0, gain)
     rounds = state.rounds + 1
     # At least one round uses the densities of the best path.
     settled = (rounds > len(_FIRST_CUTS)) & ~(gain > gain_tolerance(lam.dtype))
-    return SearchState(rounds, value, path, cut, gain, found.proven | settled | (rounds >= _ROUNDS))
+    return SearchState(rounds, value, path, cut, gain, best.proven | settled | (rounds >= _ROUNDS))
 
 
 def gain_tolerance(dtype: DTypeLike) -> float:

@@ -169,15 +169,15 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
             return _certify_policy(frontier, log, held_out, spec)
         except InfeasibleError as problem:
             return _keep_today(frontier, log, spec, str(problem))
-    found = margins(frontier, log, spec.today)
-    if (place := found.cheapest(margin)) is not None:
-        policy = frontier.ladder(float(found.position[place]), Target("match", margin))
+    tested = margins(frontier, log, spec.today)
+    if (place := tested.cheapest(margin)) is not None:
+        policy = frontier.ladder(float(tested.position[place]), Target("match", margin))
         more = f"more than {format_points(margin)} more {log.counted.noun} than today's"
         cheaper = f"cheaper policies may have {more}, at worst (95 %)"
         return TargetPolicy(policy, notes=(cheaper,) if place else ())
-    needed = found.labels_needed(margin)
+    needed = tested.labels_needed(margin)
     noun = "query" if log.hand_labels is None else "labelled query"
-    why = f"no cheaper policy is shown to keep to {format_points(margin)} on {count(found.queries, noun)}"
+    why = f"no cheaper policy is shown to keep to {format_points(margin)} on {count(tested.queries, noun)}"
     if needed is None:
         hope = "and none is expected to with more labels: allow more, or log cheaper models"
     else:

@@ -435,7 +435,7 @@ class PolicyDecision:
         return dataclasses.asdict(self) | {"headline": self.headline}
 
 
-class Evidence(NamedTuple):
+class DecisionGrounds(NamedTuple):
     """The figures and findings that a decision on a policy rests on."""
 
     error: PrimaryFigure
@@ -496,7 +496,7 @@ _ROUNDING = 0.005  # excess of a bill over its budget that three digits hardly s
 _SURELY_LESS = 0.975  # one-sided p-value of a rise, above which a figure is significantly less than expected
 
 
-def decide(evidence: Evidence, replacement: Replacement | None) -> PolicyDecision:
+def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> PolicyDecision:
     """Decide on a policy.
 
     Args:

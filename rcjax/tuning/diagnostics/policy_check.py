@@ -35,7 +35,7 @@ from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import recorded_count, recorded_tuning
 from rcjax.tuning.certify import Overlap, overlap
 from rcjax.tuning.diagnostics.decision import (
-    Evidence,
+    DecisionGrounds,
     PolicyDecision,
     Replacement,
     assess_replacement,
@@ -270,7 +270,7 @@ def check_policy(
     )
     sample = assess_sample(recent, policy.models)
     replacement = _assess_retuned(policy, recent, seed) if retuning is True else retuning or None
-    evidence = Evidence(
+    evidence = DecisionGrounds(
         error=last_look.error,
         money=last_look.money,
         findings=last_look.primary,

@@ -9,7 +9,7 @@ import rcjax
 from rcjax._base.figures import choose_unit
 from rcjax.policy.counted import ERRORS
 from rcjax.tuning.cross_validation import Gain
-from rcjax.tuning.diagnostics.decision import Evidence, Replacement, RetuningGain, decide
+from rcjax.tuning.diagnostics.decision import DecisionGrounds, Replacement, RetuningGain, decide
 from rcjax.tuning.diagnostics.findings import (
     FINDING_KINDS,
     ModelCalibration,
@@ -118,7 +118,7 @@ TAKEN, ALIKE, LEFT = Replacement(0.02, held_out=BETTER), Replacement(0.001), Rep
 
 def decided(error=SAME, cost=SAME, replacement=None, **others):
     primary = assess_together([error.error_finding(), cost.money_finding()])
-    return decide(Evidence(error, cost, primary, [], MONEY, **{"tuned_on": 285} | others), replacement)
+    return decide(DecisionGrounds(error, cost, primary, [], MONEY, **{"tuned_on": 285} | others), replacement)
 
 
 @pytest.mark.parametrize(
