@@ -135,8 +135,8 @@ def _place_names(ax: "Axes", spots: Mapping[str, tuple[float, float]]) -> dict[s
     """Place the name of each spot: offsets (x, y) from the spot in points, and alignment "left" or "right".
 
     A name goes beside its spot. In the right half it goes above or below it, since the curve and the page's marker
-    leave room there. Its height is the first at which it covers no other name. Widths are estimated from the number of letters, and
-    the size of the Axes is taken before its layout.
+    leave room there. Its height is the first at which it covers no other name. Widths are estimated from the number of
+    letters, and the size of the Axes is taken before its layout.
     """
     width, height = ax.get_figure().get_size_inches() * 72 * 0.82  # type: ignore[union-attr]
     (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()

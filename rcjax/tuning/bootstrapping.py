@@ -241,8 +241,8 @@ def search_optimism(fixed: Array, tuned: Array) -> np.ndarray:
 
     The out-of-bag figure minus the in-bag figure is computed for the policies tuned on each draw, and for policies that
     stay as they are. The difference of both is halved, since it has the optimism of a log twice: the draw is a sample
-    of the log, and the log is a sample itself (Efron & Gong 1983, "A leisurely look at the bootstrap, the jackknife, and
-    cross-validation", The American Statistician 37).
+    of the log, and the log is a sample itself (Efron & Gong 1983, "A leisurely look at the bootstrap, the jackknife,
+    and cross-validation", The American Statistician 37).
 
     `fixed` and `tuned` are (S, G, 3), the last axis a `QuerySet`.
     """
