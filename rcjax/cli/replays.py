@@ -498,7 +498,6 @@ def _show_demo(document: Mapping[str, Any], advice: str, money: Money) -> None:
     screen.print("\nThe policy (the first answers if it is surer than that, else the next):")
     for line in cascade_lines(policy):
         screen.print(line)
-    screen.print("On fresh queries, at as many a month:")
     show_comparison(screen, document, money, "error")
     screen.print(f"{advice}.")
     screen.print("With questions: rcjax collect --help. With an endpoint: rcjax serve --help.")

@@ -30,7 +30,7 @@ def test_logs_are_swept_and_a_second_call_finds_nothing_to_do(folder):
     parts = [path.stat().st_mtime_ns for path in folder.glob("nightly/parts/*")]
     result = run("sweep", folder / "nightly.toml")
     assert result.exit_code == 0
-    assert "none.csv is missing" in " ".join(result.stderr.split())
+    assert "none.csv: No such file" in " ".join(result.stderr.split())
     assert "8 points of 2 logs" in result.stdout
     assert str(folder / "nightly") in result.stdout
     assert parts == [path.stat().st_mtime_ns for path in folder.glob("nightly/parts/*")]
@@ -44,7 +44,7 @@ def test_logs_are_swept_and_a_second_call_finds_nothing_to_do(folder):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('logs = ["none.csv"]', "none.csv is missing"),
+        ('logs = ["none.csv"]', "none.csv: No such file"),
         ('logs = ["log0.csv"]\nlam = 1', "lam: must be between 2 and"),
         ('logs = ["log0.csv"]\nlambda = 1', "lambda is no setting of a sweep"),
     ],
