@@ -126,8 +126,9 @@ def _marginal_to_json(marginal: Marginal) -> dict[str, Any]:
 def marginals_from_json(data: Any, calibrators: Calibrator) -> Marginal:
     """Read the marginals that `marginals_to_json` wrote, with atoms padded to the number of stated values."""
     files: tuple[MarginalFile, ...] = read_value(tuple[MarginalFile, ...], data, "marginals")
-    dtype, names = jnp.result_type(float), [field.name for field in dataclasses.fields(Marginal)]
-    columns: dict[str, Any] = {name: np.array([getattr(file, name) for file in files], dtype) for name in names[:-1]}
+    dtype = jnp.result_type(float)
+    names = [field.name for field in dataclasses.fields(Marginal) if field.name != "atoms"]
+    columns: dict[str, Any] = {name: np.array([getattr(file, name) for file in files], dtype) for name in names}
     rows = [file.atoms or () for file in files]
     places = 0 if calibrators.stated_logprobs is None else calibrators.stated_logprobs.shape[-1]
     if places or any(rows):

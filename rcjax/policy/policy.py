@@ -122,12 +122,15 @@ class AbstractPolicy:
         """
         return self.rungs[self.draw_rung(query, position)].for_segment(segment)
 
-    def step(self, model: str, *, query: int | str | None = None, **evidence: Unpack[Evidence]) -> Decision:
+    def step(
+        self, model: str, *, query: int | str | None = None, segment: str | None = None, **evidence: Unpack[Evidence]
+    ) -> Decision:
         """Decide after an answer of `model`: keep it, ask another, or abstain.
 
         Args:
             model: name of the model that answered.
             query: id of the query, which a ladder draws the rung by.
+            segment: segment of the query, if the policy has segments.
             evidence: `logprob` or `confidence`, `answer` and `answers`, as for `Policy.step`.
         """
         raise NotImplementedError
@@ -409,6 +412,7 @@ class Policy(AbstractPolicy):
         answer: str | None = _NOT_GIVEN,
         answers: Mapping[str, str | None] | None = _NOT_GIVEN,
         query: int | str | None = None,
+        segment: str | None = None,
     ) -> Decision:
         """Decide after an answer of `model`: keep it, ask another model, or abstain.
 
@@ -420,12 +424,16 @@ class Policy(AbstractPolicy):
             answers: answers of the earlier models to this query, by model. A model with an entry in `agreements` needs
                 them.
             query: id of the query, which only a ladder needs, to draw the rung.
+            segment: segment of the query, if the policy has segments; without it, the cascade of all other queries
+                decides.
 
         Returns `Answer`, `Defer` with the `next_model` to ask, or, if refusals had a price when tuning, `Abstain`. A
         model with an entry in `agreements` decides by confidence if one of the two answers is not known.
 
         Raises ValueError as `calibrate` does, and if a needed `answer` or `answers` is left out.
         """
+        if (part := self.for_segment(segment)) is not self:
+            return part.step(model, logprob=logprob, confidence=confidence, answer=answer, answers=answers)
         phi = self.calibrate(model, logprob=logprob, confidence=confidence)
         if answer is not _NOT_GIVEN:
             require_instance(answer, (str, NoneType), "answer")

@@ -181,7 +181,7 @@ class Billing:
         """Yield the first candidate that the period's money covers, or the cheapest one, and put its cost aside."""
         now, costs = time.time(), [estimate_cost(candidate) for candidate in candidates]
         covered = [index for index, cost in enumerate(costs) if self._covers(cost)]
-        if not covered and self.stops_at_budget:
+        if not covered and self.stops_at_budget and not self._is_spending_unknown:
             (start, end), left = period.bounds(now), self.money_left or 0.0
             if covers(left, min(costs)):
                 raise BudgetSpentError(period, None)
@@ -212,6 +212,9 @@ class Billing:
         return reserving(self._reserved, cost)
 
     def _covers(self, cost: float) -> bool:
+        """Return whether the period's money covers a cost; False while the spending of others is unknown."""
+        if self._is_spending_unknown:
+            return False
         return self.money_left is None or covers(self.money_left - math.fsum(self._reserved.values()), cost)
 
     def pay(self, calls: Sequence[Call], expected: float | None = None, client: str | None = None) -> None:

@@ -480,8 +480,8 @@ class Cascade:
             model = decision.next_model
         usable = [exchange for exchange in exchanges if exchange.call.text is not None]
         if not usable:
-            last = exchanges[-1] if exchanges and exchanges[-1].completion is not None else None  # it has no text
-            return make_result(query, "failed", last, exchanges, parallel_calls)
+            textless = next((exchange for exchange in reversed(exchanges) if exchange.completion is not None), None)
+            return make_result(query, "failed", textless, exchanges, parallel_calls)
         surest = max(usable, key=_confidence_of)
         return make_result(query, "best so far", surest, exchanges, parallel_calls)
 

@@ -333,4 +333,4 @@ def fault_within(problem: Exception, query: str) -> ApiError:
     traceback = problem if os.environ.get("RCJAX_TRACEBACK") else None  # it shows the message, too
     logger = logging.getLogger("rcjax.serving")
     logger.error("query %s failed within rcjax: %s", query, in_short(problem), exc_info=traceback)
-    return ApiError(500, "rcjax itself failed: its log says where", "internal_error")
+    return ApiError(500, "rcjax itself failed: its standard error says where", "internal_error")

@@ -201,7 +201,7 @@ def _keep_today(frontier: Frontier, log: Log, spec: Spec, why: str) -> TargetPol
     if spec.max_seconds is not None and (seconds := replay(policy, log).seconds) is not None:
         takes = float(seconds.p95 if spec.max_seconds.tail else seconds.mean)
         if takes > spec.max_seconds.seconds:
-            raise InfeasibleError(f"{why}; today's would stay, and takes {takes:.3g} seconds: {spec.max_seconds}")
+            raise InfeasibleError(f"{why}; today's would stay, and takes {takes:.3g} seconds")
     return TargetPolicy(policy, notes=(f"today's stays: {why}",))
 
 

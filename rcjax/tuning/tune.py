@@ -281,8 +281,8 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
     if spec.budget is not None and (oddity := odd_budget(spec.budget, log, _format_budget)):
         warnings.warn(oddity, OddBudgetWarning, stacklevel=3)
     if spec.segment is not None and log.segment is None:
-        advice = f"read them by rcjax.logs.with_segments(log, source, {spec.segment!r})"
-        raise LogError(f"{log.source}: the log tells no segments: {advice}")
+        advice = f"add them with rcjax.logs.with_segments(log, source, {spec.segment!r})"
+        raise LogError(f"{log.source}: the log has no segments: {advice}")
     return tune_in_stages(log, held_out, spec)
 
 

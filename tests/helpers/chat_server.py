@@ -120,10 +120,12 @@ class Server:
             assert self.changed.wait_for(lambda: len(self.requests) >= number, 120)
 
     async def __call__(self, reader, writer):
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            while await self._exchange(reader, writer):
-                pass
-        writer.close()
+        try:
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+                while await self._exchange(reader, writer):
+                    pass
+        finally:
+            writer.close()  # also after an error of `behave`: Python 3.11.2 leaves the connection open
 
     async def _exchange(self, reader, writer):
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")

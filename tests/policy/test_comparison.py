@@ -9,7 +9,7 @@ import pytest
 
 from rcjax._base.codec import read_value, to_json_value
 from rcjax._base.figures import Money
-from rcjax.policy import Calibration, Ladder, Policy, Rule
+from rcjax.policy import Answer, Calibration, Defer, Ladder, Policy, Rule
 from rcjax.policy.comparison import Comparison, Rival, UnsupportedGain, advise, describe_rungs, recorded_comparison
 from rcjax.policy.decisions import Agreement
 
@@ -134,6 +134,18 @@ def test_a_policy_is_printed_in_few_lines():
     assert repr(cheap).startswith("Policy(models=('small', 'large'), ")
     by_part = rung(("small", "large"), 1.5e-5, segments={"maths": {"models": ["large"], "rules": dear.rules}})
     assert str(by_part).splitlines()[1:] == ["  small >0.50 → large", "  segment maths: large"]
+
+
+def test_step_decides_by_the_cascade_of_the_querys_segment():
+    """A step without the segment decided by the cascade of all other queries, whatever `choose` had chosen."""
+    plain, answers = rung(("small", "large"), 1e-5), {"small": [Rule(1, "answer")], "large": [Rule(1, "answer")]}
+    by_part = rung(("small", "large"), 2e-5, segments={"maths": {"models": ["small", "large"], "rules": answers}})
+    for policy in (by_part, Ladder((plain, by_part), 1.0)):
+        evidence = {"query": "q", "logprob": -0.5}
+        assert isinstance(policy.step("small", segment="maths", **evidence), Answer)
+        assert isinstance(policy.choose("q", segment="maths").step("small", **evidence), Answer)
+        for other in ({}, {"segment": "law"}):
+            assert isinstance(policy.step("small", **evidence, **other), Defer)
 
 
 def test_rungs_are_named_with_their_shares():

@@ -293,7 +293,13 @@ def test_the_spending_of_a_client_or_policy_that_is_new_while_the_ledger_is_away
     with pytest.raises(ApiError, match="is not known yet") as refused, limits.reserve(new, lambda: 0.1):
         pass
     assert (refused.value.status, refused.value.reason) == (503, "ledger_unavailable")
-    assert Billing(LADDER, name, None, one).position == 0.0
+    billing = Billing(LADDER, name, None, one, stops_at_budget=True)
+    assert billing.position == 0.0
+    with (
+        billing.reserve_candidate(("dear", "cheap"), lambda _: 0.0) as candidate,
+        billing.reserve_shadow(0.0) as is_paid,
+    ):
+        assert (candidate, is_paid) == ("cheap", False)
     tomorrow = LADDER.period.bounds(time.time() + 86_400.0)
     assert not one.total(f"client {new.name}", "day", tomorrow).is_unknown  # nobody has spent of it
 

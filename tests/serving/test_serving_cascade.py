@@ -39,7 +39,7 @@ def test_a_ladder_gives_each_query_to_one_rung():
     shared = (POLICY.calibrations, POLICY.rules, POLICY.cost, POLICY.prices)
     large = Policy(("large",), *({"large": by_model["large"]} for by_model in shared))
     ladder = make_ladder((POLICY, large), 0.5)
-    behave = script(small=good("A", SURE), large=good("B", SURE))
+    behave = script(small=good("A", SURE), middle=good("A", SURE), large=good("B", SURE))
 
     async def main():
         async with serving(behave) as (_, client):

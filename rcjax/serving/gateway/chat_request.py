@@ -343,7 +343,7 @@ class RequestLimits:
     drain: float = 30.0
     """Seconds for the end of requests after the signal to stop, and then for the end of shadow calls."""
     max_tokens: int | None = None
-    """Tokens of all answers to a request; None without a limit."""
+    """Tokens that each model may write for a request, over all its answers; None without a limit."""
     allow_field: frozenset[str] = frozenset()
     """Fields that clients may send besides `FIELDS`; "tools" stands for tools that a provider runs."""
 

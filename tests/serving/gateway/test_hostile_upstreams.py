@@ -39,6 +39,17 @@ def test_an_answer_without_text_is_an_answer(service, choice, stream):
     assert service.ask(model="large", stream=stream).status == 200
 
 
+def test_an_answer_without_text_is_sent_if_the_models_after_it_fail(service):
+    """The client got 502, because only the last model's reply was looked at."""
+    withheld = completion("") | {"choices": [{"index": 0, "logprobs": None, **TEXTLESS["held back by a filter"]}]}
+    service.server.behave = lambda request, headers: (
+        Response(withheld) if request["model"] == f"org/{MODELS[0]}" else Response({}, 400)
+    )
+    reply = service.ask()
+    assert (reply.status, reply.json["rcjax"]["model"]) == (200, MODELS[0])
+    assert reply.json["choices"][0]["finish_reason"] == "content_filter"
+
+
 def test_a_redirect_is_not_followed_with_a_prompt(service):
     with served(lambda request, headers: Response(sure("A", SURE))) as (other, url):
         here = {"location": f"{url}/chat/completions"}
