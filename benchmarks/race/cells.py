@@ -120,8 +120,8 @@ def solved_at_once(model: rcjax.CascadeModel, problems: int, batch: int) -> dict
     def solve(factor):
         copulas = jax.tree.map(lambda x: 1 + (x - 1) * factor, model.copulas)
         tables = build_pair_tables(model.marginals, copulas, model.cost * factor, plan.pairs)
-        found = best_cascades(SearchTables(tables, plan), lam)
-        return found.cut.u, found.gain
+        best = best_cascades(SearchTables(tables, plan), lam)
+        return best.cut.u, best.gain
 
     factors = jnp.linspace(0.9, 1.1, max(1, problems // LAMBDAS))
     sweep = jax.jit(partial(jax.lax.map, solve, batch_size=batch))

@@ -59,24 +59,11 @@ from rcjax.policy.spec import Spec, Target, recorded_tuning
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
     from rcjax.logs.sources import JoinedTable
-    from rcjax.tuning.diagnostics.decision import Replacement
     from rcjax.tuning.replaying.comparing import ModelOrPolicy
 
 
 #: The file of a new policy in advised commands: the policy in service stays.
 NEXT = "next.json"
-
-
-def try_check(
-    policy: AbstractPolicy, log: Log, retuning: bool | Replacement = True
-) -> tuple[Mapping[str, Any] | None, str]:
-    """Check a policy on a log; return (the check as JSON values, ""), or (None, the reason against a check)."""
-    import rcjax
-
-    try:
-        return rcjax.check_policy(policy, log, retuning=retuning).to_json(), ""
-    except ValueError as problem:  # made by hand, tuned on this very log, too few labels
-        return None, str(problem)
 
 
 def compare_fresh(
@@ -318,6 +305,8 @@ def diagnose(
     options = reading.options()
     start_jax()
     import rcjax
+    from rcjax.tuning.diagnostics.findings import merge_findings, worst_verdict
+    from rcjax.tuning.diagnostics.policy_check import try_check
 
     steps = staged(3 + (test is not None))
     with steps("reading"):
@@ -335,7 +324,11 @@ def diagnose(
         with steps("checking the policy"):
             policy = rcjax.tune(training, spec).policy
             assert policy is not None  # as there is a target
-            document["check"], _ = try_check(policy, fresh)
+            checked, _ = try_check(policy, fresh)
+        document["check"] = checked and checked.to_json()
+        if checked is not None:
+            findings = merge_findings(diagnosis.findings, checked.findings)
+            document |= {"findings": [finding.to_json() for finding in findings], "verdict": worst_verdict(findings)}
         assert spec.target is not None  # the default at least
         retune = tune_and_retune(log, test, reading, spec, spec.target)
     conclude(document, partial(show_diagnosis, document, retune, show_all=all_), as_json=json_)
@@ -366,7 +359,7 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, show_all: b
         )
     todo = [finding for verdict in ("bad", "doubtful") for finding in findings if finding["verdict"] == verdict]
     if todo:
-        screen.print("What explains it" if check and check["verdict"] != "fine" else "What to do", style="bold")
+        screen.print("What the models and the whole frontier show" if check else "What to do", style="bold")
     for verdict, name in dict.fromkeys((finding["verdict"], finding["name"]) for finding in todo):
         first, *more = [finding for finding in todo if (finding["verdict"], finding["name"]) == (verdict, name)]
         similar = [f"{finding['subject']} ({format_figure(finding['figure'], finding['unit'])})" for finding in more]

@@ -15,7 +15,7 @@ import typer
 from rcjax._base.codec import to_json_value
 from rcjax._base.figures import Money, capitalised, count, interval_half_width, percent
 from rcjax.cli.app import start_jax
-from rcjax.cli.checks import NEXT, advise_next, compare_fresh, show_comparison, show_decision, try_check
+from rcjax.cli.checks import NEXT, advise_next, compare_fresh, show_comparison, show_decision
 from rcjax.cli.console import (
     LEVEL,
     Fact,
@@ -71,6 +71,8 @@ def evaluate(
     """
     options = reading.options()
     start_jax()
+    from rcjax.tuning.diagnostics.policy_check import try_check
+
     steps = staged(3)
     with steps("reading"):
         tuned, notes = load_tuned(policy_or_frontier, frontiers=True), list[str]()
@@ -88,7 +90,8 @@ def evaluate(
         document |= comparison
         notes += uncompared
         with steps("checking"):
-            facts, reason = try_check(tuned, data)
+            checked, reason = try_check(tuned, data)
+            facts = checked and checked.to_json()
         if facts is None and not is_same_log:
             notes.append(f"it cannot be checked: {reason}")
         document["check"] = facts
@@ -362,12 +365,13 @@ def _assess_retuning(
     """
     from rcjax.logs.sources import main_file
     from rcjax.tuning.diagnostics.decision import assess_replacement
+    from rcjax.tuning.diagnostics.policy_check import try_check
 
     subject, _ = at_traffic_of(main_file(files), old) if files else (old, [])
     assert retuned.policy is not None  # as there is a target
     replacement = assess_replacement(subject, retuned.policy, fresh, retuned.log)
-    facts, _ = try_check(subject, every_week, replacement)
-    return replacement, facts
+    checked, _ = try_check(subject, every_week, replacement)
+    return replacement, checked and checked.to_json()
 
 
 @dataclass(frozen=True)
@@ -438,7 +442,7 @@ def _show_retuning(
     }
     screen.print(facts_table(short, money))
     screen.print("The new policy was tuned on these queries, where it looks a little better than it is.")
-    screen.print("The new policy beside today's:")
+    screen.print("What the new policy promises, beside today's:")
     show_comparison(screen, document, money, noun)
     screen.hang("note", *document["remarks"])
     if "written" in document:

@@ -77,11 +77,7 @@ class Rival(Record):
         """
         if not noun and self.error_difference == self.se == 0:
             return "none"
-        size, side = _more_or_less(self.error_difference)
-        if noun and not side:
-            return f"the same {noun} (± {100 * self.se:.1f} points) as"
-        points = f"{size} ± {100 * self.se:.1f}{' points' * bool(noun)} {side}".rstrip()
-        return f"{points} {noun} than" if noun else points
+        return describe_gap(self.error_difference, self.se, noun)
 
     @property
     def worst(self) -> str:
@@ -92,6 +88,19 @@ class Rival(Record):
     def describe(self, money: Money, noun: str) -> str:
         """Describe the rival: its role, its cost, and how much more or less the policy errs."""
         return f"{self.title}: {money.full(self.cost)}; the policy has {self.gap(noun)} it"
+
+
+def describe_gap(difference: float, se: float, noun: str = "") -> str:
+    """Describe a difference of errors and its standard error in points, for a table or, with a noun, a sentence.
+
+    >>> describe_gap(-0.005, 0.009), describe_gap(-0.005, 0.009, "error"), describe_gap(0.0, 0.001, "error")
+    ('0.5 ± 0.9 less', '0.5 ± 0.9 points less error than', 'the same error (± 0.1 points) as')
+    """
+    size, side = _more_or_less(difference)
+    if noun and not side:
+        return f"the same {noun} (± {100 * se:.1f} points) as"
+    points = f"{size} ± {100 * se:.1f}{' points' * bool(noun)} {side}".rstrip()
+    return f"{points} {noun} than" if noun else points
 
 
 def _more_or_less(difference: float) -> tuple[str, str]:

@@ -45,8 +45,9 @@ from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
 from rcjax.report.plots import BLUE, GREY, ORANGE, lay_out, plot_error_cost, plot_frontier, plot_reliability
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.hull import choose_rows
-from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck, check_policy, diagnose
-from rcjax.tuning.diagnostics.findings import PRIMARY, Finding, FindingVerdict, worst_verdict
+from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck, diagnose
+from rcjax.tuning.diagnostics.findings import PRIMARY, Finding, FindingVerdict, merge_findings, worst_verdict
+from rcjax.tuning.diagnostics.policy_check import try_check
 from rcjax.tuning.replaying.comparing import compare_policy
 from rcjax.tuning.replaying.replay import beside_reference, replay
 from rcjax.tuning.tune import Tuned, note_predicted, tune
@@ -206,11 +207,11 @@ class Report:
 
         The findings of the check replace those of the diagnosis of the same name and model.
         """
-        checked = () if self.check is None else self.check.findings
-        merged = {(finding.name, finding.subject): finding for finding in (*self.diagnosis.findings, *checked)}
-        by_verdict = sorted(merged.values(), key=lambda finding: _VERDICTS.index(finding.verdict))
+        merged = merge_findings(self.diagnosis.findings, () if self.check is None else self.check.findings)
+        by_verdict = sorted(merged, key=lambda finding: _VERDICTS.index(finding.verdict))
         asked = {"", *self.asked}
-        return tuple([f for f in by_verdict if (f.subject in asked) == own] for own in (True, False))  # type: ignore[return-value]
+        others = [finding for finding in by_verdict if finding.subject not in asked]
+        return [finding for finding in by_verdict if finding.subject in asked], others
 
     @property
     def verdict_text(self) -> str:
@@ -569,12 +570,5 @@ def make_report(
         diagnosis=diagnosis,
         judged=judged,
         fresh=fresh,
-        check=None if test is None else _try_check(tuned.policy, judged),
+        check=None if test is None else try_check(tuned.policy, judged)[0],
     )
-
-
-def _try_check(policy: AbstractPolicy, log: Log) -> PolicyCheck | None:
-    try:
-        return check_policy(policy, log)
-    except ValueError:  # too few labels, for example, or queries that were tuned on
-        return None

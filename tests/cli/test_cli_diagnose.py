@@ -145,6 +145,10 @@ def test_diagnose_report_and_evaluate_give_the_verdict_of_check(tmp_path):
         assert decision["headline"][1:] in text, line
         assert ("tune again: rcjax" in text) == decision["tune_again"], line
         assert ("--out next.json" in text) == decision["tune_again"], line
+        if line[0] == "diagnose":  # one verdict for a figure: that of the check
+            shown_once = {(one["name"], one["subject"]): one for one in document["findings"]}
+            assert len(shown_once) == len(document["findings"])
+            assert all(shown_once[one["name"], one["subject"]] == one for one in document["check"]["findings"])
         said.append((decision["state"], decision["sentence"], decision["tune_again"], decision["reasons"]))
     assert said[0][0] == "worse than promised"
     assert all(one == said[0] for one in said)

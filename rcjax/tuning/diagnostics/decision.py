@@ -31,6 +31,7 @@ from rcjax.logs.kept_sample import carried_log, carried_mask, with_carried_queri
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, average_equal_answers, corrected_log, deal_folds
+from rcjax.policy.comparison import describe_gap
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.ladder import Ladder
 from rcjax.policy.policy import AbstractPolicy
@@ -336,7 +337,7 @@ def _beside_target(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log)
         effect += f", at {_beside(percent(new[0]), percent(old[0]), f' {counted.noun}')}"
     else:
         gaps = [100 * (error - todays_error) for error in (new[0], old[0])]
-        effect += f", at {_beside_gap(gaps[0], gaps[1])} {counted.noun} than {rival}"
+        effect += f", at {_beside_gap(gaps[0], gaps[1], f'{counted.noun} than {rival}')}"
     if target is None or (target.name == "match" and today is None):
         return "", effect
     held_to = {
@@ -364,17 +365,19 @@ def _beside(new: str, old: str, unit: str) -> str:
     return f"{new}{unit} as before" if new == old else f"{new} instead of {old}{unit}"
 
 
-def _beside_gap(new: float, old: float) -> str:
+def _beside_gap(new: float, old: float, than: str) -> str:
     """Return a new difference in points in place of an old one, in words.
 
-    >>> _beside_gap(0.4, 0.1), _beside_gap(0.4, -0.3), _beside_gap(-0.31, -0.3)
-    ('0.4 instead of 0.1 points more', '0.4 points more instead of 0.3 points less', '0.3 points less as before')
+    >>> _beside_gap(0.4, 0.1, "error than large"), _beside_gap(-0.31, -0.3, "error than large")
+    ('0.4 instead of 0.1 points more error than large', '0.3 points less error than large as before')
+    >>> _beside_gap(0.4, -0.3, "error than large")
+    '0.4 points more instead of 0.3 points less error than large'
     """
     after, before = (f" points {'more' if gap >= 0 else 'less'}" for gap in (new, old))
     shown = [f"{abs(gap):.1f}" for gap in (new, old)]
     if after == before:
-        return _beside(shown[0], shown[1], after)
-    return f"{shown[0]}{after} instead of {shown[1]}{before}"
+        return _beside(shown[0], shown[1], f"{after} {than}")
+    return f"{shown[0]}{after} instead of {shown[1]}{before} {than}"
 
 
 def _broken_promise(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log) -> str | None:
@@ -465,14 +468,12 @@ class DecisionGrounds(NamedTuple):
         error, finding, noun = self.error, self.findings[0], self.counted.noun
         gap, se = 100 * error.gap, 100 * error.se
         if finding.name == "difference":
-            more = (
-                f"{abs(100 * error.observed):.1f} ± {se:.1f} points {'more' if error.observed > 0 else 'less'} {noun}"
-            )
             margin = f", {'within' if gap <= 0 else 'over'} the margin of {format_points(error.expected)}"
             if error.observed == error.se == 0:
                 return f"the policy answers as {error.rival} does{margin}"
             margin = margin if error.observed > 0 else ""
-            return f"the policy has {more} than {error.rival} on the same queries{margin}{_chance(finding)}"
+            against = f"{describe_gap(error.observed, error.se, noun)} {error.rival}"
+            return f"the policy has {against} on the same queries{margin}{_chance(finding)}"
         rate = f"the policy {self.counted.does(percent(error.observed))}"
         than = f"{abs(gap):.1f} ± {se:.1f} points {'more' if gap >= 0 else 'less'} than the"
         return f"{rate}, {than} {percent(error.expected)} promised{_chance(finding)}"

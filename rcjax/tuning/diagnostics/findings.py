@@ -107,6 +107,11 @@ class Finding:
         return kind | document | {"primary": self.name in PRIMARY}
 
 
+def merge_findings(findings: Iterable[Finding], checked: Iterable[Finding]) -> list[Finding]:
+    """Return findings; those of a check take the place of those of the same name and model."""
+    return [*{(finding.name, finding.subject): finding for finding in (*findings, *checked)}.values()]
+
+
 def worst_verdict(findings: Iterable[Finding]) -> FindingVerdict:
     """Return the worst verdict of some findings."""
     verdicts = {finding.verdict for finding in findings}

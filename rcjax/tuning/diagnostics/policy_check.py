@@ -217,6 +217,14 @@ class PolicyCheck:
         return {"drifted": self.drifted, "verdict": self.verdict} | as_json_values(fields)
 
 
+def try_check(policy: AbstractPolicy, log: Log, retuning: bool | Replacement = True) -> tuple[PolicyCheck | None, str]:
+    """Check a policy on a log; return (the check, ""), or (None, the reason against a check)."""
+    try:
+        return check_policy(policy, log, retuning=retuning), ""
+    except ValueError as problem:  # made by hand, tuned on this very log, too few labels
+        return None, str(problem)
+
+
 @takes(policy=AbstractPolicy, log=Log)
 def check_policy(
     policy: AbstractPolicy, log: Log, *, retuning: bool | Replacement = True, looks: int | None = None, seed: int = 0

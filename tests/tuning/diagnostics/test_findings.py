@@ -186,6 +186,8 @@ def test_a_difference_names_its_rival():
     found = decided(dataclasses.replace(figure(0.03, 0.01, 1e-6, before=0), rival="large alone"), replacement=LEFT)
     assert "3.0 ± 2.0 points more error than large alone on the same queries, over the margin of 1" in found.sentence
     assert found.advice == "see what has changed, and use large alone: nothing better is shown yet"
+    same = decided(dataclasses.replace(figure(0.0001, 0.01, 1.0, before=0), rival="large alone"), replacement=LEFT)
+    assert "the policy has the same error (± 2.0 points) as large alone on the same queries" in same.sentence
 
 
 def test_a_budget_is_said_to_be_kept_only_if_the_bill_is_within_it():
