@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rcjax._base.files import print_lines
+
 
 @cache
 def version() -> str:
@@ -82,12 +84,7 @@ def print_requirements(extras: str) -> int:
     except (ValueError, LookupError) as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 2
-    try:
-        print(*lines, sep="\n", flush=True)
-    except OSError as problem:
-        print(f"error: standard output: {problem.strerror}", file=sys.stderr)
-        return 1
-    return 0
+    return print_lines(lines)
 
 
 def lazy_exports(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:

@@ -1,4 +1,4 @@
-"""Atomic writes, which show a reader the old content or the new; and lines appended by many processes.
+"""Atomic writes, which show a reader the old content or the new; lines appended by many processes; broken streams.
 
 Standard library only.
 """
@@ -9,12 +9,14 @@ import atexit
 import errno
 import os
 import stat
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
+from typing import TextIO
 
 from rcjax._base.codec import require_instance
 
@@ -278,3 +280,22 @@ class LineFile:
             return False
         os.lseek(self._file, size - 1, os.SEEK_SET)
         return os.read(self._file, 1) not in (b"\n", b"")
+
+
+def print_lines(lines: Iterable[str]) -> int:
+    """Print lines on standard output, or else the error on standard error; return the exit status."""
+    try:
+        print(*lines, sep="\n", flush=True)
+    except BrokenPipeError:
+        silence(sys.stdout)
+    except OSError as problem:
+        silence(sys.stdout)
+        print(f"error: standard output: {problem.strerror}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def silence(stream: TextIO) -> None:
+    """Redirect a broken stream to the null device, as Python flushes it once more at the end."""
+    with suppress(OSError, ValueError):  # ValueError: it is not a file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

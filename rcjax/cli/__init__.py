@@ -3,9 +3,9 @@
 Importing this package is fast; a command imports JAX when it starts to work."""
 
 import sys
-from contextlib import suppress
 
 from rcjax._base.extras import print_requirements, version
+from rcjax._base.files import print_lines
 
 
 def main() -> None:
@@ -15,9 +15,7 @@ def main() -> None:
     """
     words = sys.argv[1:]
     if words == ["--version"]:
-        with suppress(Exception):  # a broken stream: the application below reports it
-            print(f"rcjax {version()}", flush=True)
-            return
+        sys.exit(print_lines([f"rcjax {version()}"]))
     if len(words) == 2 and words[0] == "--requirements":
         sys.exit(print_requirements(words[1]))
     from rcjax.cli.app import run

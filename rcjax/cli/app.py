@@ -25,7 +25,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from rcjax.cli.console import INTERRUPTED, report, silence, standard_output, warn
+from rcjax._base.files import silence
+from rcjax.cli.console import INTERRUPTED, report, standard_output, warn
 
 
 class CommandLine(TyperGroup):
@@ -55,7 +56,7 @@ class CommandLine(TyperGroup):
                 warnings.showwarning = lambda message, *_, **__: warn(message)
                 status = super().main(args, *rest, **named | {"standalone_mode": False}) or 0
         except BrokenPipeError:
-            silence()
+            silence(sys.stdout)
             status = 0
         except SystemExit as leaving:
             if not isinstance(leaving.__context__, OSError):

@@ -34,6 +34,7 @@ from rich.text import Text
 
 from rcjax._base.codec import visible
 from rcjax._base.figures import Money, count, describe_cascade, format_number, percent
+from rcjax._base.files import silence
 
 if TYPE_CHECKING:  # `rcjax --help` loads nothing of the policies
     from rcjax.policy.comparison import Comparison
@@ -106,8 +107,10 @@ def warn(message: object, kind: str = "warning") -> None:
     line = f"{kind}: {one_line(str(message))}"
     if sys.stderr.isatty():
         line = textwrap.fill(line, shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)
-    with suppress(OSError):  # standard error is closed
+    try:
         typer.echo(line, err=True)
+    except OSError:  # standard error is closed or full
+        silence(sys.stderr)
 
 
 @contextmanager
@@ -119,14 +122,8 @@ def standard_output() -> Iterator[None]:
     except OSError as problem:
         if isinstance(problem, BrokenPipeError) or problem.filename is not None or problem.errno is None:
             raise
-        silence()
+        silence(sys.stdout)
         raise OSError(problem.errno, problem.strerror, "standard output") from problem
-
-
-def silence() -> None:
-    """Redirect a broken standard output to the null device, as Python flushes it once more at the end."""
-    with suppress(OSError, ValueError):  # ValueError: it is not a file
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 # Results and errors.
@@ -162,7 +159,7 @@ def conclude(
         elif problem is None:
             print_json(document)
     except BrokenPipeError:
-        silence()
+        silence(sys.stdout)
     if problem is not None:
         if not problem_first:
             report(problem, as_json, document)
@@ -189,7 +186,7 @@ def report(problem: BaseException, as_json: bool, document: Mapping[str, Any] | 
         try:
             print_json({**(document or {}), "error": {"message": message, "kind": kind}})
         except OSError:
-            silence()
+            silence(sys.stdout)
 
 
 #: The libraries that an installation for `rcjax serve` alone lacks.

@@ -117,6 +117,8 @@ def test_public_logs_are_tuned_and_evaluated(tmp_path, benchmark, task):
         ("--help >&-", 0, ""),
         ("--version >&-", 0, ""),
         ("--version > /dev/full", 1, "error: standard output: No space left on device\n"),
+        ("--requirements serve > /dev/full", 1, "error: standard output: No space left on device\n"),
+        ("tune train.csv --no-bands --json > /dev/full", 1, "error: standard output: No space left on device\n"),
         ("--help > /dev/full", 1, "error: standard output: No space left on device\n"),
         ("tune none.csv >&-", 1, "error: none.csv: No such file or directory\n"),
         ("tune none.csv 2>&-", 1, ""),
@@ -131,6 +133,7 @@ def test_closed_and_full_streams_end_a_command_in_one_line(line, status, message
         write_log(folder / "dear.csv", [(*row[:4], 3 * row[4], *row[5:]) for row in rows_of(seed=1)])
     script = f'{sys.executable} -c "import rcjax.cli; rcjax.cli.main()" {line}'
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment.pop("PYTHONUNBUFFERED", None)  # Python flushes what is left in its buffers at the end
     command = ["bash", "-o", "pipefail", "-c", script]
     done = quiet(subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment))
     assert (done.returncode, done.stderr) == (status, message)
