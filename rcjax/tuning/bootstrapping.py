@@ -21,7 +21,7 @@ from rcjax.model.label_outcomes import corrected_log
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.points import Bands, LossTerms, Policies, check_level
 from rcjax.tuning.candidates import ENOUGH_QUERIES, RESAMPLED_RUNGS
-from rcjax.tuning.cross_validation import sample_queries
+from rcjax.tuning.cross_validation import CrossValidation, sample_queries
 from rcjax.tuning.replaying.replay import replay
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers, require_complete
 from rcjax.tuning.search import DrawTuner, search_of
@@ -60,6 +60,7 @@ def bootstrap(
     level: float = 0.9,
     refit: bool | None = None,
     seed: int = 0,
+    cross_validation: CrossValidation | None = None,
 ) -> Bands:
     """Estimate intervals around every point of a frontier, from the log that it was tuned on.
 
@@ -79,6 +80,8 @@ def bootstrap(
             queries vary, which is right for policies that were fixed before this log was seen, and nearly right for a
             large log. None: tune again if there are at most 5,000 queries.
         seed: seed of the draws.
+        cross_validation: cross-validation of the frontier on `log`, whose blending weights the draws share; None: the
+            weights are estimated again.
 
     Raises ValueError for fewer than 20 replicates, a level outside (0, 1), or a frontier of `minimise` that is to be
     solved again; LogError if no query was answered by all models of the frontier.
@@ -101,7 +104,9 @@ def bootstrap(
     require_answers(frontier.policies, log)
     sample = sample_queries(log, seed)
     points = _spread(frontier)
-    tune_draw = search_of(frontier.spec).bootstrap_tuner(frontier, sample, points) if refit else None
+    tune_draw = None
+    if refit:
+        tune_draw = search_of(frontier.spec).bootstrap_tuner(frontier, sample, points, cross_validation)
     fixed, tuned = _replicated(frontier, points, sample, tune_draw, replicates, seed)
     noise, optimism = _noise_and_optimism(frontier, points, fixed, tuned)
     noise = jax.tree.map(lambda figure: figure * np.sqrt(sample.n_queries / log.n_queries), noise)

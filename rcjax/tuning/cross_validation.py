@@ -211,6 +211,7 @@ class CrossValidation:
     agreement: Gains | None  # of agreement policies over pairs; None: the log has no answers
     gain_at_budget: Gain[np.ndarray]  # (S, B) error of the best single model minus error of the candidate set
     set_optimism: np.ndarray  # (S,) optimism: held-out error minus in-sample error, mean over budgets
+    options: ScoringOptions  # the blending weights that every candidate was scored with
 
     @property
     def uses_agreement(self) -> np.ndarray:
@@ -302,6 +303,8 @@ class CrossValidatedLosses(NamedTuple):
     """(S, T) in-sample penalty."""
     folds: int
     """Number of folds."""
+    options: ScoringOptions
+    """The options that candidates were scored with."""
 
     def optimism(self, chosen: slice) -> np.ndarray:
         """Return held-out error minus in-sample error, as a mean over a slice of the targets: (S,).
@@ -350,6 +353,7 @@ class CrossValidatedLosses(NamedTuple):
             agreement=agreement,
             gain_at_budget=Gain.of(*gains),
             set_optimism=self.optimism(within),
+            options=self.options,
         )
 
 
@@ -412,7 +416,7 @@ def cross_validate(
     penalty, spent, estimated = (np.concatenate(parts, axis=-1)[..., order] for parts in figures)
     in_sample = np.average(in_sample, axis=0, weights=np.bincount(fold[complete], minlength=folds))
     by_labels, by_estimates = (Penalties(figure[0], figure[-1]) for figure in (penalty, estimated))
-    return CrossValidatedLosses(targets, by_labels, spent, by_estimates, in_sample, folds)
+    return CrossValidatedLosses(targets, by_labels, spent, by_estimates, in_sample, folds, options)
 
 
 def _choose_without(

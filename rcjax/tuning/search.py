@@ -282,7 +282,9 @@ class LabelSearch:
         selection = select_frontier(log, model=model, lam=lam, seed=seed, abstain_price=price, admits=admits)
         return selection.frontier, selection.cross_validation
 
-    def bootstrap_tuner(self, frontier: Frontier, log: Log, points: np.ndarray) -> DrawTuner:
+    def bootstrap_tuner(
+        self, frontier: Frontier, log: Log, points: np.ndarray, cross_validation: CrossValidation | None
+    ) -> DrawTuner:
         """Return the function that tunes on a draw to the rungs of a ladder, by rising cost.
 
         The last rung is repeated up to `RESAMPLED_RUNGS`, so that all draws share a program.
@@ -290,8 +292,10 @@ class LabelSearch:
         Args:
             frontier, log: as for `draw_tuner`.
             points: not used: the ladder of a draw has its own λ.
+            cross_validation: cross-validation of the frontier on that log; None: the blending weights are estimated.
         """
-        return self._draw_tuner(frontier, log, lambda table: table.rungs().padded())
+        options = None if cross_validation is None else cross_validation.options
+        return self._draw_tuner(frontier, log, lambda table: table.rungs().padded(), options)
 
     def draw_tuner(self, frontier: Frontier, log: Log, points: np.ndarray) -> DrawTuner:
         """Return the function that tunes on a draw to the best policies at the λ of some points.
@@ -304,13 +308,18 @@ class LabelSearch:
         lam = np.asarray(frontier.lam, float)[points]
         return self._draw_tuner(frontier, log, lambda table: table.best(lam))
 
-    def _draw_tuner(self, frontier: Frontier, log: Log, choose: Callable[[Candidates], Candidates]) -> DrawTuner:
+    def _draw_tuner(
+        self,
+        frontier: Frontier,
+        log: Log,
+        choose: Callable[[Candidates], Candidates],
+        options: ScoringOptions | None = None,
+    ) -> DrawTuner:
         agreements, lam = frontier.policies.agreements, np.asarray(frontier.lam, float)
         agreement_lam = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
         transform = frontier.model.calibrators.transform
-        refusal_worth = refusal_worth_at(frontier.abstain_price, log.cost.dtype)
-        # The blending weights are those of the whole log, as in the cross-validation.
-        options = estimate_blending(log, transform, refusal_worth)
+        if options is None:  # the blending weights are those of the whole log, as in the cross-validation
+            options = estimate_blending(log, transform, refusal_worth_at(frontier.abstain_price, log.cost.dtype))
 
         def tune_draw(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
             labelled, query_cost = take_labelled_answers(log, queries)
@@ -353,7 +362,9 @@ class ModelSearch:
         frontier = solve_frontier(model, lam=lam, cascades=self.spec.search, abstain_price=self.spec.abstain_price)
         return (frontier if limit is None else limit.within(frontier)), None
 
-    def bootstrap_tuner(self, frontier: Frontier, log: Log, points: np.ndarray) -> DrawTuner:
+    def bootstrap_tuner(
+        self, frontier: Frontier, log: Log, points: np.ndarray, cross_validation: CrossValidation | None
+    ) -> DrawTuner:
         """Return `draw_tuner`: the bootstrap of this search compares policies at the same λ."""
         return self.draw_tuner(frontier, log, points)
 

@@ -340,7 +340,8 @@ def _tune_frontier(
     if spec.intervals:
         # Policies tuned on draws might not keep to the limit, so only the queries vary.
         refit = None if limit is None else False
-        frontier = dataclasses.replace(frontier, bands=bootstrap(frontier, log, refit=refit))
+        bands = bootstrap(frontier, log, refit=refit, cross_validation=cross_validation)
+        frontier = dataclasses.replace(frontier, bands=bands)
     replayed = None
     if (log.seconds is not None or not frontier.is_by_labels) and log.select(frontier.models).complete.any():
         replayed = replay(frontier, log)

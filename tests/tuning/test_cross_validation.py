@@ -197,7 +197,7 @@ def made(saved, gain, rival=None):
     )
     rows = 2 + (rival is not None)
     saves = Gain(np.outer(np.arange(rows), saved), np.ones((rows, 3)))
-    return CrossValidation(targets, pairs, agreement, saves, np.array([0.01, 0.02, 0.05][:rows]))
+    return CrossValidation(targets, pairs, agreement, saves, np.array([0.01, 0.02, 0.05][:rows]), ScoringOptions())
 
 
 def test_the_gain_at_a_target_is_that_of_the_nearest_target():

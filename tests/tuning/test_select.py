@@ -15,6 +15,7 @@ from rcjax.solving.frontier.hull import lower_hull
 from rcjax.solving.frontier.points import PointStatus, lam_range
 from rcjax.tuning import search
 from rcjax.tuning.blending import estimate_blending
+from rcjax.tuning.candidates import ScoringOptions
 from rcjax.tuning.cross_validation import N_LAM, CrossValidation, Gain, Gains, Targets
 from rcjax.tuning.search import select_frontier
 
@@ -51,7 +52,7 @@ def compared(monkeypatch, log):
         nothing, lam = Gain(*[np.zeros((2, 3))] * 2), lam_range(np.asarray(log.cost), N_LAM)
         lucks, targets = np.array([0.0, luck]), Targets(lam, np.ones(3))
         gains = Gains(nothing, nothing, nothing)
-        shown = CrossValidation(targets, gains, None, nothing, lucks)
+        shown = CrossValidation(targets, gains, None, nothing, lucks, ScoringOptions())
         monkeypatch.setattr(search, "cross_validate", lambda *_, **how: SimpleNamespace(summarise=lambda: shown))
 
     return decide

@@ -14,6 +14,8 @@ from rcjax.policy import Ladder
 from rcjax.policy.comparison import recorded_comparison
 from rcjax.policy.ladder import Period
 from rcjax.policy.spec import Spec, Target, cascades_of
+from rcjax.tuning import search
+from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.cross_validation import CrossValidation, Gain
 from rcjax.tuning.replaying.comparing import QueryLosses
 from rcjax.tuning.tune import _with_policy, describe_models, note_predicted, tune_in_stages
@@ -78,6 +80,14 @@ def test_a_search_by_the_model_is_that_of_solve_frontier(log, cascade):
     assert tuned.cross_validation is None
     assert tuned.advice == tuned.remarks[0]
     np.testing.assert_array_equal(tuned.frontier.cost, expected.cost)
+
+
+def test_the_draws_of_the_bootstrap_share_the_blending_weights_of_the_search(log, monkeypatch):
+    estimated = []
+    monkeypatch.setattr(search, "estimate_blending", lambda *given: estimated.append(1) or estimate_blending(*given))
+    tuned = rcjax.tune(log)
+    assert len(estimated) == 1
+    np.testing.assert_array_equal(tuned.frontier.bands.error, rcjax.tuning.bootstrap(tuned.frontier, log).error)
 
 
 def test_an_error_that_the_model_predicts_is_told_apart_from_its_interval_by_labels(log):
