@@ -12,7 +12,7 @@ import numpy as np
 from rcjax._core.batching import Array
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import fit_calibrators_compiled, pairs
-from rcjax.model.calibration import Transform
+from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, deal_folds
 from rcjax.tuning.candidates import (
     ENOUGH_QUERIES,
@@ -27,23 +27,25 @@ _THRESHOLDS = 16  # thresholds of each model at which the weights are estimated
 _PRIOR = 300  # weight of the prior, in labels
 
 
-def estimate_blending(log: Log, transform: Transform, refusal_worth: Any = None) -> ScoringOptions:
+def estimate_blending(log: Log, fitted: Calibrator, refusal_worth: Any = None) -> ScoringOptions:
     """Estimate the blending weights (a, b) by cross-fitted least squares; the defaults for one model or few labels.
 
     Args:
         log: the log, of which at most 5,000 labelled queries are drawn at random.
-        transform: the transform of the raw confidence.
+        fitted: (k,) calibrators fitted to the log, whose transform and stated values are used.
         refusal_worth: () worth of a refusal, in right answers; None: models do not refuse.
 
     >>> import rcjax
-    >>> options = estimate_blending(rcjax.sample_log(300, seed=0), "choice")
+    >>> from rcjax.model.calibrated_models import fit_calibrated
+    >>> log = rcjax.sample_log(300, seed=0)
+    >>> options = estimate_blending(log, fit_calibrated(log).calibrators)
     >>> 0 <= options.calibrated <= 1, 0 <= options.conditional <= 1, 0 <= options.label <= 1
     (True, True, True)
     """
-    return ScoringOptions(*_estimate_weights(log, transform), refusal_worth)
+    return ScoringOptions(*_estimate_weights(log, fitted), refusal_worth)
 
 
-def _estimate_weights(log: Log, transform: Transform) -> tuple[float | Array, float | Array]:
+def _estimate_weights(log: Log, fitted: Calibrator) -> tuple[float | Array, float | Array]:
     labelled = log.labelled & np.asarray(log.answered)
     defaults = (ScoringOptions.calibrated, ScoringOptions.conditional)
     if not labelled.any(1).all():  # drop queries without labels first, so that folds have equal numbers of labels
@@ -54,7 +56,7 @@ def _estimate_weights(log: Log, transform: Transform) -> tuple[float | Array, fl
     if len(log.models) < 2 or labelled.all(1).sum() < 2 * FOLDS:
         return defaults
     fold = deal_folds(np.asarray(labelled.all(1)), FOLDS, seed=0)
-    sums = [_normal_equations(log, transform, labelled, fold == number) for number in range(FOLDS)]
+    sums = [_normal_equations(log, fitted, labelled, fold == number) for number in range(FOLDS)]
     square, product = (np.sum(part, axis=0) for part in zip(*sums, strict=True))
     prior = np.trace(square) / 2 * _PRIOR / labelled.all(1).sum()
     calibrated, conditional = _least_squares(square + prior * np.eye(2), product + prior * np.array(defaults))
@@ -62,7 +64,7 @@ def _estimate_weights(log: Log, transform: Transform) -> tuple[float | Array, fl
 
 
 def _normal_equations(
-    log: Log, transform: Transform, labelled: np.ndarray, out: np.ndarray
+    log: Log, fitted: Calibrator, labelled: np.ndarray, out: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the normal equations ((2, 2), (2,)), summed over pairs and thresholds.
 
@@ -72,7 +74,7 @@ def _normal_equations(
     right = np.where(labelled, np.asarray(log.correct, float), 0.0)
     train = labelled & ~out[:, None]
     padded = LabelledAnswers(np.asarray(log.logprob), np.asarray(log.correct), train).padded()
-    calibrators, _ = fit_calibrators_compiled(*padded[:3], transform=transform)
+    calibrators, _ = fit_calibrators_compiled(*padded[:3], transform=fitted.transform, values=fitted.stated_logprobs)
     rows = candidate_rows(calibrators, padded)
     confidence, conditional = np.asarray(rows.confidence, float), np.asarray(rows.conditional, float)
     square, product = np.zeros((2, 2)), np.zeros(2)

@@ -105,7 +105,7 @@ def select_frontier(
     log = log.select(model.models)
     require_complete(log, "the search")
     sample = sample_queries(log, seed)
-    options = estimate_blending(sample, model.calibrators.transform, refusal_worth_at(abstain_price, log.cost.dtype))
+    options = estimate_blending(sample, model.calibrators, refusal_worth_at(abstain_price, log.cost.dtype))
     cross_validation = cross_validate(sample, model, options, seed=seed).summarise()
     admitted = None if admits is None else lambda policies: admits(policies, model)
     table = _candidates(log, model, options, cross_validation, admitted)
@@ -317,13 +317,15 @@ class LabelSearch:
     ) -> DrawTuner:
         agreements, lam = frontier.policies.agreements, np.asarray(frontier.lam, float)
         agreement_lam = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
-        transform = frontier.model.calibrators.transform
+        fitted = frontier.model.calibrators
         if options is None:  # the blending weights are those of the whole log, as in the cross-validation
-            options = estimate_blending(log, transform, refusal_worth_at(frontier.abstain_price, log.cost.dtype))
+            options = estimate_blending(log, fitted, refusal_worth_at(frontier.abstain_price, log.cost.dtype))
 
         def tune_draw(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
             labelled, query_cost = take_labelled_answers(log, queries)
-            calibrators, _ = fit_calibrators_compiled(*labelled.padded()[:3], transform=transform)
+            calibrators, _ = fit_calibrators_compiled(
+                *labelled.padded()[:3], transform=fitted.transform, values=fitted.stated_logprobs
+            )
             labelled = labelled if agreement_lam.size else labelled._replace(answer=None)
             table, agreement = score_candidates(calibrators, labelled, query_cost, options)
             if agreement is not None:

@@ -9,6 +9,7 @@ from helpers.cross_validation_references import best_for, every_policy, useful
 from helpers.selection_references import draws_of, make_log
 
 import rcjax
+from rcjax.model.calibrated_models import fit_calibrated
 from rcjax.solving.frontier.hull import lower_hull
 from rcjax.tuning import bootstrapping
 from rcjax.tuning.blending import estimate_blending
@@ -43,7 +44,7 @@ def selected(log):
 def test_pairs_by_labels_are_chosen_again_from_each_draw(log, selected):
     """The corners of the hull of all pairs and models."""
     frontier, _ = selected
-    draws, options = draws_of(0, N, B), estimate_blending(log, "generation")
+    draws, options = draws_of(0, N, B), estimate_blending(log, fit_calibrated(log).calibrators)
     again = search_of(frontier.spec).bootstrap_tuner(frontier, log, np.arange(1), None)
     for draw in draws:
         _, policies = again(log, draw)
@@ -65,7 +66,7 @@ def test_at_prices_pairs_are_chosen_again_from_each_draw_as_the_whole_log_judges
     again, pairs, options = (
         search_of(bare.spec).draw_tuner(bare, log, np.arange(6)),
         0,
-        estimate_blending(log, "generation"),
+        estimate_blending(log, fit_calibrated(log).calibrators),
     )
     for draw in draws:
         _, policies = again(log, draw)

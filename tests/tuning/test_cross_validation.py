@@ -116,7 +116,7 @@ def two(float64):
     money = np.where(np.asarray(log.answered), np.nan_to_num(money), 0.0)
     log = dataclasses.replace(log, query_cost=money, cost=money.sum(0) / np.asarray(log.answered).sum(0))
     # Where a confidence is there thrice by chance, no threshold parts it here: that is done below.
-    options = estimate_blending(log, rcjax.fit(log).calibrators.transform)
+    options = estimate_blending(log, rcjax.fit(log).calibrators)
     losses, comparison, model = losses_of(log, options, FOLDS, 7)
     return log, losses, comparison, by_hand(log, model, options, losses.targets, FOLDS, 7)
 
@@ -146,8 +146,7 @@ LOGS = {
 def test_losses_of_every_candidate_set_are_those_of_a_loop(name):
     make, price = LOGS[name]
     log = make()
-    transform = rcjax.fit(log).calibrators.transform
-    options = estimate_blending(log, transform, refusal_worth_at(price, log.cost.dtype))
+    options = estimate_blending(log, rcjax.fit(log).calibrators, refusal_worth_at(price, log.cost.dtype))
     losses, _, model = losses_of(log, options, 3, 5)
     penalty, money, in_sample = by_hand(log, model, options, losses.targets, 3, 5)
     assert len(losses.cost) == len(money) == 3

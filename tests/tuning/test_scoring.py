@@ -8,6 +8,7 @@ import pytest
 from helpers.selection_references import logistic, make_log
 from scipy.optimize import minimize
 
+from rcjax.model.calibrated_models import fit_calibrated
 from rcjax.model.label_outcomes import deal_folds
 from rcjax.tuning import blending as module, candidates
 from rcjax.tuning.blending import estimate_blending
@@ -22,7 +23,7 @@ def test_without_enough_labels_weights_are_the_defaults():
     gaps = np.ones((60, 3), bool)
     gaps[9:, 1] = False
     for few in (log.select(["m0"]), log.take(slice(9)), make_log(60, 3, seed=4, answered=gaps)):
-        assert estimate_blending(few, "generation") == ScoringOptions()
+        assert estimate_blending(few, fit_calibrated(few).calibrators) == ScoringOptions()
     assert ScoringOptions().label == 0.25
 
 
@@ -31,8 +32,12 @@ def test_weights_are_of_queries_drawn_from_the_whole_log(monkeypatch):
     monkeypatch.setattr(module, "ENOUGH_QUERIES", 100)
     log = make_log(200, 3, seed=4)
     first, drawn = (log.take(rows) for rows in (np.arange(100), draw_enough(np.arange(200))))
-    found = estimate_blending(log, "generation")
-    assert found == estimate_blending(drawn, "generation") != estimate_blending(first, "generation")
+    found = estimate_blending(log, fit_calibrated(log).calibrators)
+    assert (
+        found
+        == estimate_blending(drawn, fit_calibrated(drawn).calibrators)
+        != estimate_blending(first, fit_calibrated(first).calibrators)
+    )
 
 
 def blend_by_definition(log, folds):
@@ -71,7 +76,7 @@ def blend_by_definition(log, folds):
 @pytest.mark.parametrize(("seed", "missing"), [(0, 0.0), (1, 0.15), (2, 0.0)])
 def test_weights_are_those_of_the_definition(seed, missing):
     log = make_log(150, 3, seed=seed, missing=missing)
-    blend = estimate_blending(log, "generation")
+    blend = estimate_blending(log, fit_calibrated(log).calibrators)
     log = log.take(np.asarray(log.answered).any(1))  # what nobody answered plays no part
     folds = deal_folds(np.asarray(log.answered).all(1))
     np.testing.assert_allclose([blend.calibrated, blend.conditional], blend_by_definition(log, folds), atol=2e-4)

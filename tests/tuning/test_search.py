@@ -11,6 +11,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import HandLabels
 from rcjax.policy.spec import SecondsLimit, Spec
 from rcjax.solving.frontier.hull import InfeasibleError
+from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.candidates import RESAMPLED_RUNGS, Candidates
 from rcjax.tuning.cross_validation import CandidateSet
 from rcjax.tuning.replaying.walk import loss_terms_on_log
@@ -132,6 +133,19 @@ def test_a_search_at_the_prices_of_points_has_a_policy_for_each(log, frontier, b
     assert policies.members.shape == (2, 3)
     costs = (np.asarray(policies.members) * np.asarray(log.cost)).max(1)
     assert costs[0] >= costs[1]  # the higher price of money has the cheaper policy
+
+
+def test_a_draw_of_every_query_calibrates_stated_values_as_the_log_does(log, by_labels):
+    """Draws once had the curve alone at values that models state, and so did the blending weights."""
+    tenths = np.log(np.round(np.exp(np.asarray(log.logprob)), 1).clip(0.1))
+    stated = dataclasses.replace(log, logprob=jax.device_put(tenths))
+    model = by_labels.fit(stated)
+    assert model.calibrators.stated is not None
+    frontier, validation = by_labels.find(stated, model)
+    drawn, _ = by_labels.draw_tuner(frontier, stated, np.arange(1))(stated, np.arange(N))
+    jax.tree.map(np.testing.assert_array_equal, drawn, model.calibrators)
+    by_curve = dataclasses.replace(model.calibrators, stated=None)
+    assert validation.options == estimate_blending(stated, model.calibrators) != estimate_blending(stated, by_curve)
 
 
 @pytest.mark.parametrize("limit", ["0.9", "p95=2"])

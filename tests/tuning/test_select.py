@@ -63,7 +63,7 @@ def reference(log):
 
     Better is one that errs less often and costs less, as counted; as often, up to rounding, is no less.
     """
-    options = estimate_blending(log, rcjax.fit(log).calibrators.transform)
+    options = estimate_blending(log, rcjax.fit(log).calibrators)
     return [own[:5] for own in useful(every_policy(log, np.asarray(log.answered), options), len(log.models))]
 
 
