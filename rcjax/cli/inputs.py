@@ -27,7 +27,7 @@ from rcjax.cli.console import warn
 from rcjax.policy.counted import recorded_reference, recorded_scores
 from rcjax.policy.ladder import Ladder, Period, Queries, load_policy, policy_from_json, split_per_period
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.policy.spec import SecondsLimit, recorded_tuning
+from rcjax.policy.spec import SEARCHES, SecondsLimit, recorded_tuning
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from rcjax.solving.frontier.frontier import Frontier
 
 
-_SEARCHES = ("all", "full", "adaptive")
 _MAX, _MIN = 1e30, 1e-30  # range of money and λ: beyond any currency, and products of three are finite
 _PER = {"": 1.0, "query": 1.0, "k": 1e-3, "m": 1e-6}
 _BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "K": 10**3, "M": 10**6, "G": 10**9}
@@ -178,7 +177,7 @@ def cascade(text: str) -> str | tuple[tuple[str, ...]]:
     >>> cascade("full"), cascade("small,large")
     ('full', (('small', 'large'),))
     """
-    return text if text in _SEARCHES else (names(text),)
+    return text if text in SEARCHES else (names(text),)
 
 
 def models_to_read(models: tuple[str, ...] | None, cascade: Any) -> tuple[str, ...] | None:

@@ -159,7 +159,14 @@ class SecondsLimit:
 
 #: A word, or the cascades to choose from.
 Search = str | tuple[tuple[str, ...], ...]
-SEARCHES = ("labels", "objective", "all", "full", "adaptive")
+SEARCHES = ("all", "full", "adaptive")
+
+
+class _OwnObjective(str):
+    """The search of `minimise`; a class of its own, so that no text that a user gives is this search."""
+
+
+OWN_OBJECTIVE = _OwnObjective("objective")
 
 
 class SpecError(ValueError):
@@ -201,13 +208,25 @@ def cascades_of(cascade: Any) -> Any:
 
 
 def read_search(value: Any, where: str, models: Sequence[str] | None = None) -> Search:
-    """Read a search: a word, or a list of cascades; ValueError for a model that is not among `models`."""
+    """Read a search by the model: a word, or a list of cascades; ValueError for a model that is not in `models`."""
+    if isinstance(value, _OwnObjective):
+        return value
     if isinstance(value, str):
         return choice(value, where, SEARCHES)
     cascades = read_value(Annotated[tuple[Names, ...], not_empty], value, where)
     for i, cascade in enumerate(cascades if models is not None else ()):
         require_subset(cascade, f"{where}[{i}]", models or ())
     return cascades
+
+
+def read_recorded_search(value: Any, where: str) -> Search | None:
+    """Read the search that a file records, as `Frontier.search`; None for the default search.
+
+    >>> read_recorded_search("labels", "search"), read_recorded_search("objective", "search") is OWN_OBJECTIVE
+    (None, True)
+    """
+    recorded = {"labels": None, "objective": OWN_OBJECTIVE}
+    return recorded[value] if isinstance(value, str) and value in recorded else read_search(value, where)
 
 
 def _read_cascade(value: Any, where: str) -> Search:
@@ -404,12 +423,12 @@ class Spec:
     @property
     def is_by_labels(self) -> bool:
         """Whether the search is the default, by labels: it needs no copulas, and its costs are bills."""
-        return self.search == "labels"
+        return self.cascade is None
 
     @property
     def has_own_objective(self) -> bool:
         """Whether the policies minimise an objective of the user's own (`minimise`), which files do not hold."""
-        return self.search == "objective"
+        return isinstance(self.cascade, _OwnObjective)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, as JSON values: the inverse of `from_json`.
@@ -435,8 +454,9 @@ class Spec:
         ...
         ValueError: tuning.lam: must be between 0 and 1e+100, but it is -1
         """
+        own = {"cascade": OWN_OBJECTIVE} if record.get("cascade") == OWN_OBJECTIVE else {}
         try:
-            return cls(**read_fields(cls, record, where))
+            return cls(**read_fields(cls, {**record, **own}, where))
         except ValueError as problem:
             raise ValueError(str(problem) if str(problem).startswith(where) else f"{where}: {problem}") from None
 

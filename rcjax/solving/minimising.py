@@ -27,7 +27,7 @@ from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
-from rcjax.policy.spec import Spec
+from rcjax.policy.spec import OWN_OBJECTIVE, Spec
 from rcjax.solving.bellman import (
     CascadePlan,
     Cut,
@@ -406,7 +406,7 @@ def minimise(
     chosen, status = _search(objective, search, proposed, lam.astype(model.cost.dtype), starts)
     cut = Cut.at(jnp.where(plan.defers[chosen.path], chosen.ranks, 0.0))
     points = evaluate_optima(additive, OptimalCuts(lam, chosen.path, jax.device_get(cut), status))
-    return make_frontier(model, points, Spec(cascade="objective"))
+    return make_frontier(model, points, Spec(cascade=OWN_OBJECTIVE))
 
 
 def _check_objective(objective: Objective, outcomes: Outcome) -> None:

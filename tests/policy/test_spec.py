@@ -1,5 +1,6 @@
 """The settings of a tuning: targets and limits as people write them, and fields that go together."""
 
+import copy
 import dataclasses
 import json
 import math
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from rcjax.policy.ladder import Period, Queries
-from rcjax.policy.spec import TARGETS, SecondsLimit, Spec, SpecError, SpecFields, Target
+from rcjax.policy.spec import OWN_OBJECTIVE, TARGETS, SecondsLimit, Spec, SpecError, SpecFields, Target
 
 BUDGET, ERROR, PRICE = ({name: 0.5} for name in ("budget", "max_error", "lam"))
 MEAN, TAIL = SecondsLimit(2.0), SecondsLimit(4.0, True)
@@ -25,6 +26,8 @@ BROKEN = [
     ({"intervals": "no"}, False, "intervals must be true or false, but it is 'no'"),
     ({"period": "month"}, False, "period must be an object, but it is 'month'"),
     ({"cascade": ""}, False, "cascade must be"),
+    ({"cascade": "labels"}, False, "cascade must be one of all, full, adaptive, but it is 'labels'"),
+    ({"cascade": "objective"}, False, "cascade must be one of all, full, adaptive, but it is 'objective'"),
     ({"judged": True}, False, "judged needs confidence"),
     ({"max_seconds": MEAN, **ERROR, "confidence": 0.9}, False, "max_seconds is not a guarantee: leave confidence out"),
 ]
@@ -49,6 +52,16 @@ def test_fields_that_do_not_go_together_are_refused(fields, held_out, said):
     assert [f"--{name.replace('_', '-')}" in told for name in ("max_error", "confidence")] == [
         name in said.partition(" ")[2] for name in ("max_error", "confidence")
     ]
+
+
+def test_the_search_of_an_objective_of_ones_own_is_recorded_though_no_user_names_it():
+    spec = copy.deepcopy(Spec(cascade=OWN_OBJECTIVE))
+    record = json.loads(json.dumps(spec.to_json()))
+    assert record == {"cascade": "objective"}
+    read = Spec.from_json(record, "tuning")
+    assert read == spec
+    assert read.has_own_objective
+    assert dataclasses.replace(read, lam=1.0).has_own_objective
 
 
 @pytest.mark.parametrize("fields", WHOLE)

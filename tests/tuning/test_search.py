@@ -9,7 +9,7 @@ import pytest
 import rcjax
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import HandLabels
-from rcjax.policy.spec import SecondsLimit, Spec
+from rcjax.policy.spec import OWN_OBJECTIVE, SecondsLimit, Spec
 from rcjax.solving.frontier.hull import InfeasibleError
 from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.candidates import RESAMPLED_RUNGS, Candidates
@@ -54,7 +54,7 @@ def test_a_spec_names_its_search(spec, search):
 
 def test_an_objective_of_ones_own_cannot_be_searched_again():
     with pytest.raises(ValueError, match="needs its objective"):
-        search_of(Spec(cascade="objective"))
+        search_of(Spec(cascade=OWN_OBJECTIVE))
 
 
 def test_single_models_are_counted_by_their_labels_and_cascades_with_their_optimism(log, frontier):

@@ -36,7 +36,7 @@ from rcjax.policy.counted import Counted, penalised, recorded_counted
 from rcjax.policy.decisions import Agreement, AnswerForm, Table, validate_agreements, validate_rules
 from rcjax.policy.ladder import Ladder, position_at
 from rcjax.policy.policy import AbstractPolicy, Policy
-from rcjax.policy.spec import Search, Spec, Target, read_search
+from rcjax.policy.spec import Search, Spec, Target, read_recorded_search
 from rcjax.solving.frontier.hull import index_for_target, lower_hull, thin_hull
 from rcjax.solving.frontier.points import (
     ABSTAIN,
@@ -408,7 +408,7 @@ class FrontierFile(Record):
     """The file of a frontier, without its model."""
 
     models: Names
-    search: Annotated[Search, Reads(read_search)]
+    search: Annotated[Search | None, Reads(read_recorded_search)]
     frontier: Annotated[tuple[PointFile, ...], not_empty]
     abstain_price: Amount | None = None
     bands: BandsFile | None = None
@@ -455,7 +455,7 @@ def frontier_from_json(data: Any) -> Frontier:
     frontier = make_frontier(
         model,
         Points(lam, status.astype(int), LossTerms(*map(np.nan_to_num, expected)), policies),
-        Spec(cascade=None if file.search == "labels" else file.search, abstain_price=file.abstain_price),
+        Spec(cascade=file.search, abstain_price=file.abstain_price),
         next((agreement.compare for point in points for agreement in point.agreements.values()), None),
     )
     seconds = Seconds(*_columns(points, "seconds", "seconds_p95"))
