@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -50,6 +52,15 @@ class OddBudgetWarning(UserWarning):
 
 #: Receiver of warnings about a log: class and text.
 Warn = Callable[[type[Warning], str], None]
+
+
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """Warn at the line outside of rcjax that called it, through however many functions and decorators."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "rcjax":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
+
 
 _MAX_NAMES, _MAX_CHARACTERS = 20, 60  # most names of a list, and most characters of a text, in a message
 

@@ -11,7 +11,6 @@ import difflib
 import math
 import os
 import reprlib
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from rcjax._base.figures import count, percent
 from rcjax._base.tokens import PRICES, Price, Tokens, too_small
 from rcjax.logs.checked_rows import MAX_COST, MIN_COST, Rows, numbers, require_money
 from rcjax.logs.columns import CACHED, TOKENS
-from rcjax.logs.errors import LeftOutWarning, LogError, PricesWarning, Warn, brief, listed, near
+from rcjax.logs.errors import LeftOutWarning, LogError, PricesWarning, Warn, brief, listed, near, warn_caller
 from rcjax.logs.log import Log
 from rcjax.logs.sources import require_file
 from rcjax.serving.price_lists import GENAI, GenaiPrices, ListedPrice, PriceList, list_in
@@ -69,7 +68,7 @@ def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> Mapping[s
         return listed_prices
     read = {str(model): _price(entry, f"{name}, model {brief(model)}", str(model)) for model, entry in content.items()}
     if (small := too_small(read)) is not None:
-        warnings.warn(f"{name}, {small}", PricesWarning, stacklevel=2)
+        warn_caller(f"{name}, {small}", PricesWarning)
     return read
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Unpack
 
@@ -39,6 +38,7 @@ from rcjax.logs.errors import (
     brief,
     listed,
     near,
+    warn_caller,
 )
 from rcjax.logs.gathering import ReadFields, ReadOptions, gather, require_table
 from rcjax.logs.log import Log, describe_labels, mean_cost
@@ -127,7 +127,7 @@ def read_log(
         return _read(source, options)
     finally:
         for category, text in remarks:
-            warnings.warn(text, category, stacklevel=2)
+            warn_caller(text, category)
 
 
 def _read(source: Any, options: ReadOptions) -> Log:

@@ -12,7 +12,6 @@ frontier if a single model does better.
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +21,7 @@ import numpy as np
 from rcjax._base.codec import takes
 from rcjax._base.figures import percent
 from rcjax._core.batching import map_in_chunks
-from rcjax.logs.errors import LogError, OddLogWarning
+from rcjax.logs.errors import LogError, OddLogWarning, warn_caller
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import FittedModel, fit_calibrated, fit_calibrators_compiled
 from rcjax.model.calibration import Calibrator
@@ -199,7 +198,7 @@ class SecondsFilter:
             j = int(lacking.argmax())
             effect = "the limit on the seconds judges it by the others, which may be its fast ones"
             problem = f"{percent(float(lacking[j]))} of the answers of {log.models[j]} have no seconds: {effect}"
-            warnings.warn(f"{log.source}: {problem}: log the seconds of all answers", OddLogWarning, stacklevel=2)
+            warn_caller(f"{log.source}: {problem}: log the seconds of all answers", OddLogWarning)
         return cls(limit, log.take(draw_enough(np.flatnonzero(log.complete))))
 
     def admits(self, policies: Policies, model: FittedModel) -> np.ndarray:

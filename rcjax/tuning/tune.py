@@ -6,7 +6,6 @@ alone is worse than the old policy half of the time, and with the carried querie
 """
 
 import dataclasses
-import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Unpack
@@ -17,10 +16,10 @@ import numpy as np
 from rcjax._base.codec import takes, to_json_value
 from rcjax._base.figures import Money, percent
 from rcjax._core.batching import as_json_values
-from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning, listed, near
+from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning, listed, near, warn_caller
 from rcjax.logs.kept_sample import carried_log, with_carried_queries
 from rcjax.logs.log import Log
-from rcjax.logs.oddities import describe_doubts, describe_oddities, odd_budget
+from rcjax.logs.oddities import MIN_QUERIES, describe_doubts, describe_oddities, odd_budget
 from rcjax.logs.prices import reprice
 from rcjax.model.calibrated_models import FittedModel
 from rcjax.model.calibration import expected_calibration_error
@@ -275,15 +274,19 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
     >>> tuned.policy.expected["error"] <= 0.3, tuned.single_models[0].model
     (True, 'llama3.2-1b')
     """
-    for oddity in (*describe_oddities(log), *describe_doubts(log)):
-        warnings.warn(f"{log.source}: {oddity}", OddLogWarning, stacklevel=3)  # above `takes`
+    _warn_of_oddities(log)
     spec = Spec.merge(spec, fields).check(held_out is not None)
     if spec.budget is not None and (oddity := odd_budget(spec.budget, log, _format_budget)):
-        warnings.warn(oddity, OddBudgetWarning, stacklevel=3)
+        warn_caller(oddity, OddBudgetWarning)
     if spec.segment is not None and log.segment is None:
         advice = f"add them with rcjax.logs.with_segments(log, source, {spec.segment!r})"
         raise LogError(f"{log.source}: the log has no segments: {advice}")
     return tune_in_stages(log, held_out, spec)
+
+
+def _warn_of_oddities(log: Log) -> None:
+    for oddity in (*describe_oddities(log), *describe_doubts(log)):
+        warn_caller(f"{log.source}: {oddity}", OddLogWarning)
 
 
 def tune_in_stages(
@@ -495,7 +498,7 @@ def retune(
 
     Raises ValueError for a policy that records neither target nor λ, or a policy of `minimise`, whose objective is not
     in its file; InfeasibleError, a ValueError, if no policy meets the target on this log; LogError if the log has fewer
-    than two of the models, and as `fit` does.
+    than two of the models, and as `fit` does. Warns by `OddLogWarning` as `tune` does.
 
     >>> import rcjax
     >>> old, fresh = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
@@ -522,6 +525,7 @@ def retune(
     if spec.confidence is not None:  # carried queries were tuned on, and cannot guarantee anything
         chosen, held_out = hold_out(chosen, None, spec)
     everything = with_carried_queries(policy, chosen)
+    _warn_of_oddities(chosen if chosen.n_queries >= MIN_QUERIES else everything)  # a few fresh queries may be added
     if added := everything.n_queries - chosen.n_queries:
         remarks.append(f"tuned on {chosen.n_queries:,} queries of the log and {added:,} that the policy carries")
     if spec.today is None and before.spec.today is not None:

@@ -1,12 +1,14 @@
 """Tuning again: the same target and search, what the record of a policy says, and what there is to gain."""
 
 import dataclasses
+import warnings
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import rcjax
-from rcjax.logs import LogError
+from rcjax.logs import LogError, OddLogWarning
 from rcjax.logs.kept_sample import with_carried_queries
 from rcjax.model.label_outcomes import deal_folds
 from rcjax.policy.ladder import with_provenance
@@ -56,6 +58,17 @@ def test_retune_tunes_on_the_log_and_the_queries_that_the_policy_carries(policy,
     again = rcjax.retune(found.policy, logs[0])  # which the policy carries, too
     assert again.log.n_queries == 2 * N
     assert again.policy.rules == found.policy.rules
+
+
+def test_retuning_warns_of_an_odd_log_at_the_line_of_its_caller(policy, logs):
+    """As tuning does; a few fresh queries are not odd, as those that the policy carries count too."""
+    wrong = dataclasses.replace(logs[1], correct=jnp.zeros_like(logs[1].correct))
+    with pytest.warns(OddLogWarning, match="no answer of any model is right") as warned:
+        rcjax.retune(policy, wrong)
+    assert {warning.filename for warning in warned} == {__file__}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", OddLogWarning)
+        rcjax.retune(policy, logs[1].take(slice(10)))
 
 
 def test_a_new_policy_is_compared_at_the_price_of_the_target(policy, logs):

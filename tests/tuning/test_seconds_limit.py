@@ -66,6 +66,9 @@ def test_queries_whose_seconds_are_not_known_do_not_count(log, model):
     seconds[::3] = np.nan
     with pytest.warns(OddLogWarning, match=r"33\.3 % of the answers of small have no seconds: the limit"):
         half = SecondsFilter.of(SecondsLimit.of(2), dataclasses.replace(log, seconds=jax.device_put(seconds)))
+    with pytest.warns(OddLogWarning, match="have no seconds") as warned:
+        rcjax.tune(dataclasses.replace(log, seconds=jax.device_put(seconds)), max_seconds=2, **SURE)
+    assert [warning.filename for warning in warned] == [__file__]
     (alone,), _ = half.figures(Policies.from_cascades(np.zeros((1, 3)), np.array([[False, False, True]])), model)
     assert alone == pytest.approx(np.nanmean(seconds[:, 2]))
     none = dataclasses.replace(log, seconds=jax.device_put(np.full((300, 3), np.nan)))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import math
 import os
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ import polars as pl
 from rcjax._base.figures import count, describe_unlikely_choices
 from rcjax._base.files import write_atomically
 from rcjax.logs.columns import ANSWERS, CACHED, TOKENS, WORDS, Scoring
-from rcjax.logs.errors import LeftOutWarning, LogError, brief, listed, near
+from rcjax.logs.errors import LeftOutWarning, LogError, brief, listed, near, warn_caller
 from rcjax.logs.importing.api_logs import BATCHES, LITELLM
 from rcjax.logs.importing.harnesses import HELM, INSPECT, LM_EVAL, PROMPTFOO
 from rcjax.logs.importing.lines import (
@@ -237,7 +236,7 @@ def read_evaluations(
     paths = [files] if isinstance(files, str | os.PathLike) else list(files)
     evaluations = import_evaluations(paths, ImportOptions(**choices))
     for remark in filter(None, (evaluations.left_out, evaluations.damage)):
-        warnings.warn(remark, LeftOutWarning, stacklevel=2)
+        warn_caller(remark, LeftOutWarning)
     return evaluations.frame
 
 

@@ -8,7 +8,6 @@ with its correction for optimism, and its policies answer the fold.
 """
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +19,7 @@ from rcjax._base.codec import takes
 from rcjax._base.figures import Z_ONE_SIDED_95
 from rcjax._core.batching import as_json_values, map_in_threads
 from rcjax._core.compilation import compiled
-from rcjax.logs.errors import LogError
+from rcjax.logs.errors import LogError, warn_caller
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import CalibratedModels, Details, FittedModel, refit_calibrated
 from rcjax.model.cascade_model import CascadeModel
@@ -314,7 +313,7 @@ def _warn_of_overlap(log: Log, tuned: FittedModel | Log) -> None:
     """Warn the caller of `diagnose` of queries that the model was fitted to."""
     if shared := overlap(log, tuned):
         problem = f"{shared.describe()}, where the model looks better than it is: give other queries"
-        warnings.warn(f"{log.source}: {problem}", OverlapWarning, stacklevel=3)
+        warn_caller(f"{log.source}: {problem}", OverlapWarning)
 
 
 def _expected_accuracy(model: FittedModel, training: Log | None) -> np.ndarray:
