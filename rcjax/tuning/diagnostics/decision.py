@@ -8,11 +8,13 @@ A log without the hard queries makes a bad policy look good. So few calls of the
 must be drawn at random. The new policy must keep its promise on the queries that the policy in service carries. It must
 gain half a point of error on all known queries, fresh and carried, each policy at its own bill there. In
 cross-validation it must lose no more than a standard error; this is not tested under a limit on seconds, which policies
-tuned on folds would not keep. A policy that broke its promise is replaced by a new one that is no worse. A policy
-without λ cannot be compared, and is replaced by a new one without faults.
+tuned on folds would not keep. A policy that broke its promise is replaced by a new one that is no worse, and a policy
+over its limit on the error or its margin, by more than chance explains, by a new one that keeps to it. A policy without
+λ cannot be compared, and is replaced by a new one without faults.
 
-Without drift these rules replace .6 policies a year (`benchmarks.year`). A rule on the sign of the cross-validated gain
-replaced eleven a year without a benefit: it compares policies that are tuned on four fifths of the queries.
+Without drift these rules replace .6 policies with a budget a year (`benchmarks.year`). A rule on the sign of the
+cross-validated gain replaced eleven a year without a benefit: it compares policies that are tuned on four fifths of the
+queries.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, average_equal_answers, corrected_log, deal_folds
 from rcjax.policy.comparison import describe_gap
 from rcjax.policy.counted import ERRORS, Counted
-from rcjax.policy.ladder import Ladder
+from rcjax.policy.ladder import Ladder, penalty
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, Tuning, recorded_count, recorded_tuning
 from rcjax.solving.frontier.frontier import make_frontier
@@ -41,7 +43,7 @@ from rcjax.solving.frontier.points import LossTerms, Points, Policies, policies_
 from rcjax.tuning.candidates import ENOUGH_QUERIES
 from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.diagnostics.findings import Finding, PrimaryFigure, assess_sample
-from rcjax.tuning.replaying.comparing import QueryLosses, comparable_log, matched_today, name_today
+from rcjax.tuning.replaying.comparing import QueryLosses, comparable_log, matched_today, name_today, paired_error
 from rcjax.tuning.replaying.replay import replay_queries
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
 from rcjax.tuning.search import search_of
@@ -89,6 +91,9 @@ class Replacement:
     limit: str = ""
     """Limit of the target, in words, if the policy in service exceeds it and the new policy exceeds it by less; else
     empty."""
+    exceeds: bool = False
+    """Whether the policy in service exceeds the limit, on its error, by more than chance explains, and the new policy
+    keeps to it."""
     effect: str = ""
     """Money and error of the new policy on all known queries, beside the policy in service and the target, in words;
     empty if they are not comparable."""
@@ -99,15 +104,15 @@ class Replacement:
         """Return whether the new policy replaces the policy in service: it has no faults, and gains enough, if known.
 
         A policy that keeps its promise is replaced for half a point on all known queries, if cross-validation loses no
-        more than a standard error. A policy that broke its promise is replaced by a policy that is no worse, or that
-        exceeds the limit by less: meeting a limit may cost more than the errors saved.
+        more than a standard error; or for the limit, if it exceeds it. A policy that broke its promise is replaced by a
+        policy that is no worse, or that exceeds the limit by less: meeting a limit may cost more than the errors saved.
 
         Args:
             broken: the policy in service broke its promise.
         """
         if self.against:
             return False
-        if self.improvement is None:  # an unknown gain does not prevent replacement; only faults do
+        if self.improvement is None or self.exceeds:  # an unknown gain does not prevent replacement; only faults do
             return True
         if broken:
             return self.improvement >= 0 or bool(self.limit)
@@ -123,12 +128,16 @@ class Replacement:
         if not replaces:
             price = f", where {counted.unit} costs ${format_number(1 / self.lam)}" if self.lam else ""
             together = f"{counted.noun} and money together{price}"
-            then = f"{together}, it is worse: the policy stays"
+            then = f"{together}, the new policy is worse: the policy stays"
             if self.improvement > LEAST_IMPROVEMENT:
                 then = "on queries left out of tuning, such a policy is worse: the policy stays"
             elif self.improvement >= 0:
                 least = f"of the {100 * LEAST_IMPROVEMENT:.1f} that replace a policy"
                 then = f"{together}, it gains {100 * self.improvement:.1f} points {least}: the policy stays"
+            if self.limit:
+                then = f"the policy in service exceeds its limit by no more than chance explains, and {then}"
+        elif self.exceeds:
+            then = "the policy in service exceeds the limit itself by more than chance explains"
         elif self.held_out is not None and not broken:
             better = "better" if self.held_out.gain.mean > self.held_out.gain.se else "no worse"
             then = f"on queries left out of tuning, such a policy is {better}, {counted.noun} and money together"
@@ -294,11 +303,11 @@ def assess_replacement(
     if policy.period is not None and isinstance(new_policy, Ladder):  # both spread the same money over as many queries
         new_policy = dataclasses.replace(new_policy, budget=policy.budget)
     lam = comparable_tuning(policy, log).lam
-    improvement, gain, limit, effect, untested = None, None, "", "", None
+    improvement, gain, target, untested = None, None, ("", False, ""), None
     try:
         if lam is not None and known.n_queries >= FEWEST_FOR_GAIN:
             improvement = _improvement(policy, new_policy, known, lam)
-            limit, effect = _beside_target(policy, new_policy, known)
+            target = _beside_target(policy, new_policy, known)
         is_small = improvement is not None and improvement <= LEAST_IMPROVEMENT
         if not is_small and (gain := held_out_gain(policy, log, seed)) is None:
             why, mendable = why_untested(policy, log)
@@ -308,7 +317,7 @@ def assess_replacement(
     models = [name for name in log.models if name in {*policy.models, *new_policy.models}]
     biased = [finding.advice for finding in assess_sample(log, models) if finding.verdict == "bad"]
     against = *biased, _broken_promise(policy, new_policy, log), untested
-    return Replacement(improvement, tuple(filter(None, against)), gain, limit, effect, lam)
+    return Replacement(improvement, tuple(filter(None, against)), gain, *target, lam)
 
 
 def _improvement(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log, lam: float) -> float:
@@ -318,42 +327,55 @@ def _improvement(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log, l
     return float((old.penalty - new.penalty + lam * (old.spent - new.spent)).mean())
 
 
-def _beside_target(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log) -> tuple[str, str]:
-    """Compare a new policy with a policy on a log, in the terms of the target; return (limit, effect), in words.
+def _beside_target(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log) -> tuple[str, bool, str]:
+    """Compare a new policy with a policy on a log, in the terms of the target: `limit`, `exceeds` and `effect`.
 
-    The limit is empty unless the policy exceeds it and the new policy exceeds it by less. The limit of a margin is
-    today's error on the same queries plus the margin.
+    The limit of a margin is today's error on the same queries plus the margin.
     """
     spec, counted = recorded_tuning(policy).spec, log.counted
     target, today = spec.target, matched_today(policy, log)
     log = comparable_log(log, (policy, new_policy) if today is None else (policy, new_policy, today))
-    old, new = (QueryLosses.of(subject, log).means for subject in (policy, new_policy))
-    money, errors = [old[1], new[1]], [old[0], new[0]]
-    unit, rival, todays_error = spec.money(money), "today's", 0.0
+    before = QueryLosses.of(policy, log)
+    old, new = before.means, QueryLosses.of(new_policy, log).means
+    money, errors, promised = [old[1], new[1]], [old[0], new[0]], penalty(new_policy.expected)
+    unit, rival, todays = spec.money(money), "today's", np.zeros(1)
     if today is not None:
-        rival, todays_error = name_today(today), float(QueryLosses.of(today, log).penalty.mean())
+        rival, todays = name_today(today), QueryLosses.of(today, log).penalty
+    todays_error = float(todays.mean())
+    than = counted.noun if today is None else f"{counted.noun} than {rival}"
+    after, was, promise = (
+        _show_error(error, None if today is None else todays_error) for error in (new[0], old[0], promised)
+    )
     effect = _beside(f"${unit.show(new[1])}", f"${unit.show(old[1])}", f" {unit.per}")
-    if today is None:
-        effect += f", at {_beside(percent(new[0]), percent(old[0]), f' {counted.noun}')}"
-    else:
-        gaps = [100 * (error - todays_error) for error in (new[0], old[0])]
-        effect += f", at {_beside_gap(gaps[0], gaps[1], f'{counted.noun} than {rival}')}"
+    effect += f", at {_beside(after, was, f' {than}')}"
+    if promise not in ("", after):  # it is corrected for optimism
+        effect += f" (it promises {promise})"
     if target is None or (target.name == "match" and today is None):
-        return "", effect
+        return "", False, effect
     held_to = {
         "match": (errors, todays_error + target.value, f"the margin of {format_points(target.value)}"),
         "budget": (money, policy.budget or target.value, "the budget"),
         "max_error": (errors, target.value, f"the limit of {100 * target.value:.4g} %"),
     }
     if target.name not in held_to:
-        return "", effect
+        return "", False, effect
     (was, becomes), limit, name = held_to[target.name]
     most = limit * (1 + _ROUNDING_OF_LIMIT)
     where = "over" if becomes >= was else "nearer to"
     if becomes <= most:
         where = "within" if was <= most else "back within"
     exceeded = target.describe(counted, rival) if was > max(most, becomes) else ""
-    return exceeded, f"{effect}, {where} {name}"
+    noise = Z_ONE_SIDED_95 * float(paired_error(before.penalty - todays))
+    exceeds = target.name != "budget" and was - limit > noise and becomes <= most
+    return exceeded, exceeds, f"{effect}, {where} {name}"
+
+
+def _show_error(error: float | None, todays_error: float | None) -> str:
+    """Return an error in words, or its difference from today's in points; empty for None."""
+    if error is None or todays_error is None:
+        return "" if error is None else percent(error)
+    gap = 100 * (error - todays_error)
+    return f"{abs(gap):.1f} points {'more' if gap >= 0 else 'less'}"
 
 
 def _beside(new: str, old: str, unit: str) -> str:
@@ -361,23 +383,15 @@ def _beside(new: str, old: str, unit: str) -> str:
 
     >>> _beside("$174", "$71.0", " per million queries"), _beside("$174", "$174", " a month")
     ('$174 instead of $71.0 per million queries', '$174 a month as before')
+    >>> _beside("0.4 points more", "0.1 points more", " error"), _beside("0.4 points more", "0.3 points less", " error")
+    ('0.4 instead of 0.1 points more error', '0.4 points more instead of 0.3 points less error')
     """
-    return f"{new}{unit} as before" if new == old else f"{new} instead of {old}{unit}"
-
-
-def _beside_gap(new: float, old: float, than: str) -> str:
-    """Return a new difference in points in place of an old one, in words.
-
-    >>> _beside_gap(0.4, 0.1, "error than large"), _beside_gap(-0.31, -0.3, "error than large")
-    ('0.4 instead of 0.1 points more error than large', '0.3 points less error than large as before')
-    >>> _beside_gap(0.4, -0.3, "error than large")
-    '0.4 points more instead of 0.3 points less error than large'
-    """
-    after, before = (f" points {'more' if gap >= 0 else 'less'}" for gap in (new, old))
-    shown = [f"{abs(gap):.1f}" for gap in (new, old)]
-    if after == before:
-        return _beside(shown[0], shown[1], f"{after} {than}")
-    return f"{shown[0]}{after} instead of {shown[1]}{before} {than}"
+    if new == old:
+        return f"{new}{unit} as before"
+    for shared in (" points more", " points less"):
+        if new.endswith(shared) and old.endswith(shared):
+            new = new.removesuffix(shared)
+    return f"{new} instead of {old}{unit}"
 
 
 def _broken_promise(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log) -> str | None:
@@ -524,12 +538,15 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
             advice = "see what has changed; whether to tune again, rcjax check says without --no-retuning"
         return PolicyDecision("worse than promised", sentence, tune_again, advice, reasons)
     state: State = "as promised"
-    doubted = error if findings[0].verdict == "doubtful" else evidence.money
-    if "doubtful" in verdicts:
+    doubted = evidence.money if "doubtful" in verdicts and findings[0].verdict != "doubtful" else error
+    over_limit = replacement is not None and replacement.exceeds  # whose promise was too uncertain to be broken
+    if "doubtful" in verdicts or over_limit:
         state, sentence = "unclear", f"{sentence}; {_too_few(doubted, evidence.unlabelled, evidence.tuned_on)}"
     elif error.gap < 0 and error.n_expected and error.p_value > _SURELY_LESS:
         state = "better than promised"
-    if tune_again:
+    if tune_again and over_limit:
+        advice = "tune again, to keep the limit"
+    elif tune_again:
         advice = "tune again, for the gain above" if grounds else "tune again: whether that gains cannot be tested"
     elif state == "unclear" and not doubted.too_few_tuned_on:
         unlabelled = f"label the {count(evidence.unlabelled, 'query')} without a label"

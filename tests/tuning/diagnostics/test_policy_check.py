@@ -212,6 +212,14 @@ def test_advice_and_reasons_agree_on_a_small_gain_and_on_none_tested(policy, log
     least = "error and money together, it gains 0.3 points of the 0.5 that replace a policy: the policy stays"
     assert (kept.tune_again, kept.reasons) == (False, (f"{gain}; {least}",))
     assert (broken.state, broken.tune_again, broken.reasons) == ("worse than promised", True, (gain,))
+    limited = Replacement(-0.003, limit="at most 5 % error", exceeds=True, effect="$1 instead of $2")
+    over = check(policy, logs[1], retuning=limited).decision
+    assert (over.state, over.alarm, over.tune_again, over.advice) == (
+        "unclear",
+        False,
+        True,
+        "tune again, to keep the limit",
+    )
     untested = check(policy, logs[1], retuning=Replacement(None)).decision
     assert (untested.tune_again, untested.reasons) == (True, ())
     assert untested.advice == "tune again: whether that gains cannot be tested"
