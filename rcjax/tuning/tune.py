@@ -365,7 +365,7 @@ def resolve_today(log: Log, today: ModelOrPolicy | None) -> ModelOrPolicy:
     if today is None:
         return default_today(log)
     if absent := [name for name in models_of(today) if name not in log.models]:
-        problem = f"today's {absent[0]} is no model of the log{near(absent[0], log.models)}"
+        problem = f"today's {absent[0]} is not a model of the log{near(absent[0], log.models)}"
         problem += f": its models are {', '.join(log.models)}"
         raise LogError(f"{log.source}: {problem}")
     return today

@@ -46,7 +46,7 @@ def test_logs_are_swept_and_a_second_call_finds_nothing_to_do(folder):
     [
         ('logs = ["none.csv"]', "none.csv: No such file"),
         ('logs = ["log0.csv"]\nlam = 1', "lam: must be between 2 and"),
-        ('logs = ["log0.csv"]\nlambda = 1', "lambda is no setting of a sweep"),
+        ('logs = ["log0.csv"]\nlambda = 1', "lambda is not a setting of a sweep"),
     ],
 )
 def test_a_failed_sweep_is_reported_in_one_line(folder, content, message):

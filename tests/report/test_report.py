@@ -128,7 +128,7 @@ def test_the_headline_says_that_an_error_is_a_prediction_of_the_model(report):
 
 
 def test_todays_must_be_a_model(logs):
-    with pytest.raises(rcjax.LogError, match="today's gpt is no model of the log: its models are small"):
+    with pytest.raises(rcjax.LogError, match="today's gpt is not a model of the log: its models are small"):
         rcjax.make_report(logs[0], today="gpt")
 
 
@@ -227,6 +227,6 @@ def test_the_command_writes_a_page(tmp_path):
 def test_the_command_refuses_before_any_work(tmp_path):
     folder = write_folder(tmp_path)
     assert "there is no folder" in fail("report", folder / "train.csv", "-o", tmp_path / "none" / "report.html")
-    assert "today's gpt is no model of the log" in fail("report", folder / "train.csv", "--today", "gpt")
+    assert "today's gpt is not a model of the log" in fail("report", folder / "train.csv", "--today", "gpt")
     assert run("report").exit_code == 2
     assert run("report", folder / "train.csv", "--budget", "1/M", "--error-cost", "1").exit_code == 2

@@ -138,7 +138,7 @@ FINDING_KINDS: Mapping[str, FindingKind] = {
         FindingKind("error", "rise of {noun}", Limits(0.02, 0.05), "points"),
         FindingKind("difference", "{noun} over margin", Limits(0.0, 0.02), "points"),
         FindingKind("cost", "rise of cost", Limits(0.05, 0.15)),
-        FindingKind("budget", "least bill − budget", Limits(0.05, 0.15)),
+        FindingKind("budget", "least bill over budget", Limits(0.05, 0.15)),
         FindingKind("confidences", "confidences", Limits(0.05, 0.10), "number"),
         FindingKind("asked", "how often asked", Limits(0.05, 0.10)),
         FindingKind("failed calls", "failed calls", Limits(0.02, 0.05)),
@@ -245,8 +245,8 @@ def assess_missing_answers(log: Log, models: Collection[str]) -> Finding:
         most = max(by_model, key=lambda name: by_model[name])
         advice = (
             f"an answer is missing for {failed:,} of {count(asked, 'query')}, most often one of {most}"
-            f"{', the reference' * (most == reference)}: the answered queries may be the easier ones, and are no fair "
-            "sample; look at why (the column error of a call log), and log more"
+            f"{', the reference' * (most == reference)}: the answered queries may be the easier ones, and not a "
+            "fair sample; look at why (the column error of a call log), and log more"
         )
     return kind.finding("", failed / max(asked, 1), advice, verdict=verdict)
 

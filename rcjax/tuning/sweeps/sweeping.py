@@ -277,7 +277,7 @@ def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         for key in read_value(Object, settings, "file"):
             if key not in names:
-                raise ValueError(f"{key} is no setting of a sweep{near(key, names)}: there are {', '.join(names)}")
+                raise ValueError(f"{key} is not a setting of a sweep{near(key, names)}: there are {', '.join(names)}")
         SweepSettings(**{key: value for key, value in settings.items() if key not in _ARGUMENTS})
         places = {"out": read_value(str, settings.get("out", path.stem), "out")}
         if not isinstance(settings.get("prices", {}), Mapping) and settings["prices"] != GENAI:

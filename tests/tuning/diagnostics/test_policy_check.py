@@ -266,4 +266,4 @@ def test_easier_questions_of_another_kind_are_seen_and_no_alarm(shared_data):
     assert not check(policy, fresh).drifted
     found = check(policy, rcjax.read_log(shared_data / "triviaqa_llama_test.csv", **read))
     assert (drifted(found), found.decision.state) == ({"calibration error", "confidences"}, "better than promised")
-    assert any("costs" in remark and "that is no drift" in remark for remark in found.remarks)
+    assert any("costs" in remark and "that is not drift" in remark for remark in found.remarks)

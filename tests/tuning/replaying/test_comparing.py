@@ -116,5 +116,5 @@ def test_the_standard_error_of_no_difference_is_that_of_one_query():
 def test_a_model_or_answers_that_the_log_lacks_are_named(logs, policy):
     with pytest.raises(rcjax.LogError, match="no answers of gpt; its models are llama3"):
         compare_policy(policy, logs[1], "gpt")
-    with pytest.raises(rcjax.LogError, match="today's gpt is no model of the log: its models are llama3"):
+    with pytest.raises(rcjax.LogError, match="today's gpt is not a model of the log: its models are llama3"):
         rcjax.tune(logs[0], budget=1e-4, today="gpt")

@@ -125,8 +125,8 @@ def test_paths_in_a_file_of_settings_are_relative_to_it(tmp_path):
         ('logs = ["*.csv"]', r"no file is named \*\.csv"),
         ("logs = [1]", "give a list of files"),
         ("lam = 8", "logs: give a list of files"),
-        ('log = ["a.csv"]', "log is no setting of a sweep .did you mean 'logs'"),
-        ('logs = ["a.csv"]\ndevices = 3', "devices is no setting of a sweep"),
+        ('log = ["a.csv"]', "log is not a setting of a sweep .did you mean 'logs'"),
+        ('logs = ["a.csv"]\ndevices = 3', "devices is not a setting of a sweep"),
         ('logs = ["a.csv"]\nprices = 3', "prices: must be a text"),
     ],
 )
