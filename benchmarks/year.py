@@ -141,7 +141,7 @@ def true_error(policy: AbstractPolicy, world: World) -> float:
 
 def tuned_again(policy: AbstractPolicy, week: rcjax.Log, *, remembers: bool, drifted: bool) -> AbstractPolicy:
     """Return the policy after a week: the new one where `rcjax.tuning.diagnostics.decision` replaces the old."""
-    known = policy if remembers else with_provenance(policy, reference=None)
+    known = policy if remembers else with_provenance(policy, kept_sample=None)
     try:
         tuned = rcjax.retune(known, week, intervals=False)
     except ValueError:  # no policy keeps to the budget

@@ -37,7 +37,7 @@ from rcjax.policy.policy import AbstractPolicy
 
 MAX_QUERIES = 400
 
-_PATH = "provenance.reference"
+_PATH = "provenance.kept_sample"
 
 _MAX_ANSWERS = 1_800  # about 8 bytes of a policy file each, and 5 for each query
 _HASHED = 4  # bytes of a hash: enough, since log-probabilities must agree too
@@ -196,12 +196,12 @@ def read_kept_sample(data: Any, task: Literal["generation", "choice"]) -> Log:
 
 def carried_log(policy: AbstractPolicy) -> Log:
     """Return the queries that a policy carries, as a log. Raises ValueError for a policy that carries no queries."""
-    reference = policy.provenance.get("reference")
-    if reference is None or not policy.calibrations:
+    sample = policy.provenance.get("kept_sample")
+    if sample is None or not policy.calibrations:
         problem = "carries no queries that it was tuned on" if policy.calibrations else "is not calibrated"
         raise ValueError(f"the policy {problem}, as one made by hand: tune one")
     task = "choice" if next(iter(policy.calibrations.values())).transform == "choice" else "generation"
-    return read_kept_sample(reference, task)
+    return read_kept_sample(sample, task)
 
 
 def answers_by_name(log: Log, models: Sequence[str]) -> dict[int, bytes]:
@@ -349,7 +349,7 @@ def _join_hand_labels(old: Log, fresh: Log) -> HandLabels | None:
 
 def with_carried_queries(policy: AbstractPolicy, log: Log) -> Log:
     """Return a fresh log after the queries that a policy carries, if both count the same kind of errors."""
-    if policy.provenance.get("reference") is None or not policy.calibrations:
+    if policy.provenance.get("kept_sample") is None or not policy.calibrations:
         return log
     nouns = recorded_counted(policy.provenance).noun, log.counted.noun
     return log if nouns[0] != nouns[1] and "difference" in nouns else pool_logs(carried_log(policy), log)

@@ -100,7 +100,7 @@ class Details:
 
     provenance: Object | None = None
     """Description of log, date and versions (`describe_fit`)."""
-    reference: Object | None = None
+    kept_sample: Object | None = None
     """Sample of the log's queries (`describe_kept_sample`)."""
     fit: Annotated[Object, _read_fit] | None = None
     """Options of `fit`."""
@@ -113,7 +113,7 @@ class Details:
         prices = None
         if log.prices is not None:
             prices = {name: price.record() for name, price in log.prices.items()}
-        return cls(provenance=describe_fit(log), reference=describe_kept_sample(log), prices=prices, **fields)
+        return cls(provenance=describe_fit(log), kept_sample=describe_kept_sample(log), prices=prices, **fields)
 
     @classmethod
     def from_json(cls, data: Any) -> "Details":

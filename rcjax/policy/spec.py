@@ -189,7 +189,7 @@ class SpecError(ValueError):
 _MARGIN = 0.01  # the default target, `match`
 
 #: The entries of provenance that a recorded policy of today's goes without.
-_DROPPED = ("reference", COMPARISON, "tuning")
+_DROPPED = ("kept_sample", COMPARISON, "tuning")
 
 
 def cascades_of(cascade: Any) -> Any:

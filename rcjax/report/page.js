@@ -74,7 +74,7 @@ slider.addEventListener("input", show);
 byId("download").addEventListener("click", () => {
   const link = document.createElement("a");
   const own = { ...shared.policy, ...points[place()].policy };
-  const whole = { ...own, provenance: { ...own.provenance, reference: shared.reference } };
+  const whole = { ...own, provenance: { ...own.provenance, kept_sample: shared.kept_sample } };
   link.href = URL.createObjectURL(new Blob([JSON.stringify(whole, null, 1)], { type: "application/json" }));
   link.download = "policy.json";
   link.click();

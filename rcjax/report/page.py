@@ -436,11 +436,11 @@ def _policies(report: Report) -> list[tuple[Target, AbstractPolicy]]:
 def _documents(policies: Sequence[AbstractPolicy]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Split the JSON forms of policies into (entries that differ, for each policy; entries that all share)."""
     documents = [policy.to_json() for policy in policies]
-    reference = [document["provenance"].pop("reference", None) for document in documents][-1]
+    kept_sample = [document["provenance"].pop("kept_sample", None) for document in documents][-1]
     first = documents[0]
     shared = {name: first[name] for name in first if all(document.get(name) == first[name] for document in documents)}
     different = [{name: value for name, value in document.items() if name not in shared} for document in documents]
-    return different, {"policy": shared, "reference": reference}
+    return different, {"policy": shared, "kept_sample": kept_sample}
 
 
 def _frontier(report: Report, cost: np.ndarray, error: np.ndarray) -> tuple[str, np.ndarray, tuple[float, float]]:

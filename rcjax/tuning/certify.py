@@ -165,7 +165,7 @@ def overlap(log: Log, tuned: Any) -> Overlap:
         digest = source.provenance.get("digest")
         models = tuple(read_value(Object, source.provenance.get("answers") or {}, "provenance.answers"))
         is_policy = isinstance(source, AbstractPolicy)
-        sample = source.provenance.get("reference") if is_policy else source.details.reference
+        sample = source.provenance.get("kept_sample") if is_policy else source.details.kept_sample
         old = None if sample is None else read_kept_sample(sample, log.task)
     if models and {*models} <= {*log.models} and log.select(models).digest == digest:
         return Overlap(n, n, covers_log=True)
@@ -475,8 +475,8 @@ def _today_and_bill(
     Without `tuned_on` these are the queries that the model carries. If the model carries none, or if they lack the
     answers of `today`, the held-out queries of `log` take their place.
     """
-    reference = frontier.model.details.reference
-    queries = tuned_on or (log if reference is None else read_kept_sample(reference, log.task))
+    sample = frontier.model.details.kept_sample
+    queries = tuned_on or (log if sample is None else read_kept_sample(sample, log.task))
     today = default_today(queries) if today is None else today
     if isinstance(today, str) and today in frontier.models:  # the mean over all queries tuned on, not over a sample
         return today, float(np.asarray(frontier.model.cost, float)[frontier.models.index(today)])

@@ -51,7 +51,7 @@ def test_a_policy_that_compares_is_tuned_and_written(folder, tuned):
     assert "small and medium, and large where they differ" in tuned["remarks"][0]
     assert rcjax.load_policy(folder / "policy.json").to_json() == tuned["policy"]
     assert tuned["policy"]["expected"]["error_low"] < tuned["policy"]["expected"]["error_high"]
-    assert read_kept_sample(tuned["policy"]["provenance"]["reference"], "choice").answer is not None
+    assert read_kept_sample(tuned["policy"]["provenance"]["kept_sample"], "choice").answer is not None
 
 
 @pytest.mark.thorough

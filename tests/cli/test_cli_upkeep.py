@@ -45,7 +45,7 @@ def folder(tmp_path_factory):
         frontier.policy(budget=float(frontier.cost.mean())).save(path / "ladder.json")
         bare = policy.to_json() | {"provenance": {}}
         (path / "bare.json").write_text(json.dumps(bare))
-        with_provenance(policy, reference=None).save(path / "alone.json")
+        with_provenance(policy, kept_sample=None).save(path / "alone.json")
     return path
 
 

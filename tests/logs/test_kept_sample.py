@@ -88,7 +88,7 @@ def packed(data, **changes):
     ],
 )
 def test_a_damaged_sample_is_refused_with_its_place(damage):
-    with pytest.raises(ValueError, match=r"tuned on are damaged: provenance\.reference"):
+    with pytest.raises(ValueError, match=r"tuned on are damaged: provenance\.kept_sample"):
         read_kept_sample(damage(describe_kept_sample(make_log())), "choice")
 
 
@@ -105,7 +105,7 @@ def test_a_policy_file_with_five_models_is_small_and_keeps_them(tmp_path):
     assert (tmp_path / "policy.json").stat().st_size < 22_000
     assert rcjax.load_policy(tmp_path / "policy.json") == policy
     assert len(repr(policy)) < 4_000
-    kept = read_kept_sample(rcjax.load_policy(tmp_path / "policy.json").provenance["reference"], "choice")
+    kept = read_kept_sample(rcjax.load_policy(tmp_path / "policy.json").provenance["kept_sample"], "choice")
     assert kept.models == log.models
     frontier.save(tmp_path / "frontier.json")
     assert rcjax.load_frontier(tmp_path / "frontier.json").policy(lam=0.1) == policy

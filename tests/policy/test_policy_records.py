@@ -24,7 +24,7 @@ SAMPLES = {
     if path.stem in ("policy", "ladder")
 }
 PLACES = {name: list(places(data)) for name, data in SAMPLES.items()}
-TUNING, REFERENCE = ("provenance", "tuning"), ("provenance", "reference")
+TUNING, KEPT_SAMPLE = ("provenance", "tuning"), ("provenance", "kept_sample")
 SMALL = "llama3.2-1b"
 
 
@@ -44,7 +44,7 @@ def one_line(use, *arguments):
 def tampered(draw):
     """A real policy or ladder with one entry replaced by any value, or deleted; most often where it was tuned."""
     name = draw(st.sampled_from(list(PLACES)))
-    recorded = [path for path in PLACES[name] if "tuning" in path or "reference" in path or path[-1] == "provenance"]
+    recorded = [path for path in PLACES[name] if "tuning" in path or "kept_sample" in path or path[-1] == "provenance"]
     path = draw(st.sampled_from(recorded) | st.sampled_from(PLACES[name]))
     return edited(path, draw(wrong), SAMPLES[name])
 
@@ -65,7 +65,7 @@ def test_a_policy_with_any_record_is_checked_or_refused(log, data):
     one_line(recorded_prices, policy)
     one_line(recorded_count, policy.provenance, "complete_queries", 0)
     one_line(overlap, log, policy)
-    kept = one_line(read_kept_sample, policy.provenance.get("reference"), "choice")
+    kept = one_line(read_kept_sample, policy.provenance.get("kept_sample"), "choice")
     if kept is not None:
         assert np.isfinite(kept.query_cost).all()
         assert not (np.asarray(kept.logprob) > 0).any()
@@ -93,7 +93,7 @@ def test_a_broken_record_is_refused_with_its_place(path, value, message, tmp_pat
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ((*REFERENCE, "models"), [SMALL], r"reference\.columns: must hold a logprob for each query and model"),
+        ((*KEPT_SAMPLE, "models"), [SMALL], r"kept_sample\.columns: must hold a logprob for each query and model"),
         (("provenance", "complete_queries"), None, r"provenance\.complete_queries: must be a whole number"),
     ],
 )

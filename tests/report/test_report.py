@@ -188,7 +188,7 @@ def test_every_point_brings_the_policy_of_its_target(report, page):
     assert 1 < len(points) <= len(report.frontier.rung_indices) + 1
     for point, (target, policy) in zip(points, _policies(report), strict=True):
         document = shared["policy"] | point["policy"]
-        document["provenance"]["reference"] = shared["reference"]
+        document["provenance"]["kept_sample"] = shared["kept_sample"]
         assert type(policy).from_json(document) == policy
         if target.name == "match":
             assert policy == report.policy

@@ -101,7 +101,7 @@ def test_a_policy_may_be_todays(log, tmp_path):
     tuned.policy.save(tmp_path / "policy.json")
     again = rcjax.retune(rcjax.load_policy(tmp_path / "policy.json"), log)
     assert again.spec.today.rungs[0].rules == today.rungs[0].rules
-    assert "reference" not in again.spec.today.provenance
+    assert "kept_sample" not in again.spec.today.provenance
 
 
 @pytest.mark.parametrize("follows", [True, False])

@@ -79,7 +79,7 @@ def test_a_new_policy_is_compared_at_the_price_of_the_target(policy, logs):
 
 
 def test_retune_uses_the_log_alone_if_no_queries_are_carried(policy, logs):
-    bare = with_provenance(policy, reference=None)
+    bare = with_provenance(policy, kept_sample=None)
     found = rcjax.retune(bare, logs[0])
     assert found.policy.rules == policy.rules
     assert found.policy.provenance["digest"] == logs[0].digest
@@ -149,14 +149,14 @@ def test_a_ladder_is_tuned_again_to_one(ladder, logs):
     assert isinstance(retuned, rcjax.Ladder)
     assert retuned.expected["cost"] == pytest.approx(ladder.budget)
     assert retuned.budget == ladder.budget
-    same = rcjax.retune(with_provenance(ladder, reference=None), logs[0]).policy
+    same = rcjax.retune(with_provenance(ladder, kept_sample=None), logs[0]).policy
     assert [rung.rules for rung in same.rungs] == [rung.rules for rung in ladder.rungs]
     assert same.position == ladder.position
     assert recorded_tuning(ladder.rungs[0]) == recorded_tuning(ladder)
 
 
 def test_the_loss_of_a_ladder_is_that_of_its_replay(ladder, logs):
-    found, seen = held_out_gain(with_provenance(ladder, reference=None), logs[1]), rcjax.replay(ladder, logs[1])
+    found, seen = held_out_gain(with_provenance(ladder, kept_sample=None), logs[1]), rcjax.replay(ladder, logs[1])
     assert found.lam == ladder.expected["lam"]
     assert found.loss == pytest.approx(float(seen.error + found.lam * seen.cost))
 
@@ -185,17 +185,17 @@ def test_a_ladder_is_compared_by_its_expected_figures(ladder, logs):
 @pytest.mark.thorough
 def test_refusals_count_at_their_price_in_what_is_gained(logs):
     policy = rcjax.tuning.select_frontier(logs[0], lam=[1000.0], abstain_price=0.2).frontier.policy(lam=1000.0)
-    bare = with_provenance(policy, reference=None)
+    bare = with_provenance(policy, kept_sample=None)
     found, seen = held_out_gain(bare, logs[1]), rcjax.replay(policy, logs[1])
     assert float(seen.abstention) > 0.05
     assert found.loss == pytest.approx(float(seen.error + 0.2 * seen.abstention + 1000 * seen.cost))
     assert abs(found.gain.mean) < 5 * found.gain.se
-    again = rcjax.retune(with_provenance(policy, reference=None), logs[0]).policy
+    again = rcjax.retune(with_provenance(policy, kept_sample=None), logs[0]).policy
     assert again.rules == policy.rules
 
 
 def test_too_few_labels_for_a_decision_are_refused(policy, logs):
-    bare = with_provenance(policy, reference=None)
+    bare = with_provenance(policy, kept_sample=None)
     assert held_out_gain(bare, logs[1].take(slice(49))) is None
     assert held_out_gain(policy, logs[1].take(slice(49))).n == N + 49  # with those that the policy carries
     assert held_out_gain(policy, logs[1].select(MODELS[:1])) is None

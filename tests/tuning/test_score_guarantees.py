@@ -32,7 +32,7 @@ def figures(result):
     """All that a tuning says in figures, and the policy without the day and the scale of its log."""
     policy = result.policy.to_json()
     provenance = {
-        name: value for name, value in policy["provenance"].items() if name not in ("date", "scores", "reference")
+        name: value for name, value in policy["provenance"].items() if name not in ("date", "scores", "kept_sample")
     }
     columns = result.frontier.error, result.frontier.cost, result.frontier.lam
     return [np.asarray(column).tolist() for column in columns], policy | {"provenance": provenance}

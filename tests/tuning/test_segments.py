@@ -109,7 +109,7 @@ def test_files_keep_segments(tuned):
 
 
 def test_the_sample_that_a_policy_keeps_has_segments(log, tuned):
-    assert set(tuned.policy.provenance["reference"]["segment"]) == {"easy", "hard", "rare"}
+    assert set(tuned.policy.provenance["kept_sample"]["segment"]) == {"easy", "hard", "rare"}
 
 
 @pytest.mark.parametrize("shadow", [0.0, 1.0])

@@ -319,7 +319,7 @@ def describe_tuning(frontier: Frontier, target: Target | None) -> dict[str, Any]
     """Return the provenance of a policy of a frontier: the data needed to check the policy and to tune it again.
 
     It holds the provenance of the model (`describe_fit`); `tuning`: the fields of `Spec` that the frontier knows, with
-    the `models` of the search and their `prices`; and `reference`: queries of the log.
+    the `models` of the search and their `prices`; and `kept_sample`: queries of the log.
     """
     model = frontier.model
     spec = dataclasses.replace(
@@ -331,8 +331,8 @@ def describe_tuning(frontier: Frontier, target: Target | None) -> dict[str, Any]
     )
     tuning = spec.to_json() | {"models": list(model.models), "prices": model.prices}
     provenance = {**model.provenance, "tuning": tuning}
-    kept = model.details.reference
-    return provenance if kept is None else provenance | {"reference": kept}
+    kept = model.details.kept_sample
+    return provenance if kept is None else provenance | {"kept_sample": kept}
 
 
 def make_frontier(model: FittedModel, points: Points, spec: Spec, compare: AnswerForm | None = None) -> Frontier:

@@ -400,7 +400,7 @@ def _broken_promise(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log
     The promise is broken if the new error there exceeds both the promise and the old policy's error by two points, and
     significantly so (one-sided, 5 %).
     """
-    if policy.provenance.get("reference") is None or not policy.calibrations:
+    if policy.provenance.get("kept_sample") is None or not policy.calibrations:
         return None
     carried = carried_log(policy)
     try:

@@ -250,7 +250,7 @@ def _calls(source: Any) -> pl.DataFrame:
 def _confidence_findings(policy: AbstractPolicy, now: pl.DataFrame, before: pl.DataFrame | None) -> Iterator[Finding]:
     """Compare the raw confidences of each model with the weeks before, or else with the carried queries."""
     carried = None
-    if before is None and policy.provenance.get("reference") is not None:
+    if before is None and policy.provenance.get("kept_sample") is not None:
         carried = carried_log(policy)
     for name in policy.models:
         last_week = _confidences(now, name)
