@@ -73,7 +73,7 @@ def compare(train: rcjax.Log, test: rcjax.Log) -> dict[str, Any]:
     used = frontier.policies.agreements is not None
     figures = compare_frontiers(frontier, without, test)
     forced = figures["change"] if used else compare_frontiers(_in_any_case(train), without, test)["change"]
-    gain = None if comparison.agreement is None else -100 * comparison.agreement.overall.mean
+    gain = None if comparison.agreement_gains is None else -100 * comparison.agreement_gains.overall.mean
     prices = float(comparison.uses_agreement.mean())
     return figures | {"used": used, "in any case": forced, "prices": prices, "cross-validated": gain}
 

@@ -207,8 +207,8 @@ class CrossValidation:
     """Cross-validated gains and optimism of the first S sets of `CandidateSet`."""
 
     targets: Targets  # G values of λ and B budgets, each rising
-    pairs: Gains  # of pairs over single models
-    agreement: Gains | None  # of agreement policies over pairs; None: the log has no answers
+    pair_gains: Gains  # of pairs over single models
+    agreement_gains: Gains | None  # of agreement policies over pairs; None: the log has no answers
     gain_at_budget: Gain[np.ndarray]  # (S, B) error of the best single model minus error of the candidate set
     set_optimism: np.ndarray  # (S,) optimism: held-out error minus in-sample error, mean over budgets
     options: ScoringOptions  # the blending weights that every candidate was scored with
@@ -219,9 +219,9 @@ class CrossValidation:
 
         There must be a gain on average over all λ and at the λ itself, as some of the 40 λ gain by chance.
         """
-        if self.agreement is None or not self.agreement.is_admitted:
+        if self.agreement_gains is None or not self.agreement_gains.is_admitted:
             return np.zeros(len(self.targets.lam), bool)
-        return self.agreement.by_lam.mean > 0
+        return self.agreement_gains.by_lam.mean > 0
 
     def excess_optimism(self, candidates: CandidateSet) -> float:
         """Return the optimism of cascades minus the optimism of single models, 0 at least; the mean over all budgets.
@@ -252,11 +252,11 @@ class CrossValidation:
             return self.gain_at_budget.at(self._row(candidates), self.nearest_budget(target.value, bills))
         lam = target.value if target.name == "lam" else 1 / target.value
         index = int(self.nearest_lam(lam))
-        pairs = self.pairs.by_lam.at(index)
-        if self.agreement is None or candidates < CandidateSet.AGREEMENT:
-            return pairs
-        more = self.agreement.by_lam.at(index)
-        return Gain(pairs.mean + more.mean, math.hypot(pairs.se, more.se))
+        of_pairs = self.pair_gains.by_lam.at(index)
+        if self.agreement_gains is None or candidates < CandidateSet.AGREEMENT:
+            return of_pairs
+        more = self.agreement_gains.by_lam.at(index)
+        return Gain(of_pairs.mean + more.mean, math.hypot(of_pairs.se, more.se))
 
     def nearest_budget(self, budget: float, bills: Any = ()) -> int:
         """Return the index of the budget of cross-validation nearest to a budget, on the logarithmic scale.
@@ -342,15 +342,14 @@ class CrossValidatedLosses(NamedTuple):
     def summarise(self) -> CrossValidation:
         """Summarise the losses as gains and optimism of the candidate sets."""
         within, sets = self.targets.budget_slice, len(self.cost)
-        pairs = min(CandidateSet.PAIRS, sets - 1)
-        agreement = None
+        agreement_gains = None
         if sets > CandidateSet.AGREEMENT:
-            agreement = self.gains(CandidateSet.AGREEMENT, rival=CandidateSet.PAIRS, estimated=True)
+            agreement_gains = self.gains(CandidateSet.AGREEMENT, rival=CandidateSet.PAIRS, estimated=True)
         gains = (penalty[:1, within] - penalty[:, within] for penalty in self.penalty)
         return CrossValidation(
             self.targets,
-            pairs=self.gains(pairs, rival=CandidateSet.SINGLE),
-            agreement=agreement,
+            pair_gains=self.gains(min(CandidateSet.PAIRS, sets - 1), rival=CandidateSet.SINGLE),
+            agreement_gains=agreement_gains,
             gain_at_budget=Gain.of(*gains),
             set_optimism=self.optimism(within),
             options=self.options,
@@ -387,10 +386,10 @@ def cross_validate(
     query_cost = impute_query_cost(log)
     outcomes, logs = [log.correct], [log] * folds
     if not is_fully_labelled(log):  # the expected outcomes that a fold's policies learn from must not use its labels
-        by_labels = expected_log(log)
-        outcomes = [by_labels.correct, corrected_log(log).correct]
-        unseen = jax.device_put(expected_outcomes_by_fold(log, fold, folds).astype(by_labels.correct.dtype))
-        logs = [dataclasses.replace(by_labels, correct=right) for right in unseen]
+        expected = expected_log(log)
+        outcomes = [expected.correct, corrected_log(log).correct]
+        unseen = jax.device_put(expected_outcomes_by_fold(log, fold, folds).astype(expected.correct.dtype))
+        logs = [dataclasses.replace(expected, correct=right) for right in unseen]
 
     def answer_fold(number: int) -> tuple[Array, ...]:
         """Return `penalty`, `cost`, `estimated` and `in_sample` of a fold, as in `CrossValidatedLosses`."""

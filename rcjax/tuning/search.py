@@ -135,8 +135,8 @@ def _candidates(
 
 def add_optimism(table: Candidates, cross_validation: CrossValidation) -> Candidates:
     """Return the candidates, with the penalties of cascades raised by their optimism."""
-    pairs, agreement = map(cross_validation.excess_optimism, (CandidateSet.PAIRS, CandidateSet.AGREEMENT))
-    optimism = np.where(table.is_agreement, agreement, pairs) * ~table.is_single
+    of_pairs, of_agreement = map(cross_validation.excess_optimism, (CandidateSet.PAIRS, CandidateSet.AGREEMENT))
+    optimism = np.where(table.is_agreement, of_agreement, of_pairs) * ~table.is_single
     return dataclasses.replace(table, penalty=np.clip(table.penalty + optimism, 0.0, 1.0))
 
 

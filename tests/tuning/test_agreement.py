@@ -202,8 +202,8 @@ def test_agreement_is_chosen_where_it_pays_and_lowers_the_error(log):
     fresh = make_log(20_000, 0.0, seed=1)
     with_answers = rcjax.tuning.select_frontier(log)
     without = rcjax.tuning.select_frontier(dataclasses.replace(log, answer=None))
-    assert with_answers.cross_validation.agreement.is_admitted
-    assert without.cross_validation.agreement is None
+    assert with_answers.cross_validation.agreement_gains.is_admitted
+    assert without.cross_validation.agreement_gains is None
     agreements = with_answers.frontier.policies.agreements
     assert np.asarray(agreements.compares).any(1).any()
     assert without.frontier.policies.agreements is None

@@ -172,7 +172,7 @@ def test_held_out_labels_do_not_change_the_choice():
 def test_a_single_model_has_no_gain():
     log = make_log(N, 1, seed=5)
     shown = cross_validate(log, rcjax.fit(log), ScoringOptions(), FOLDS, 0).summarise()
-    assert all((figure == 0).all() for gain in shown.pairs for figure in gain)
+    assert all((figure == 0).all() for gain in shown.pair_gains for figure in gain)
     np.testing.assert_allclose(shown.set_optimism, 0, atol=1e-12)  # nothing was chosen
     assert shown.gain_at_budget.mean.shape == (1, BUDGETS)
 
@@ -227,5 +227,5 @@ def test_the_gain_at_a_target_is_that_of_the_nearest_target():
 def test_agreement_must_gain_at_its_price_and_on_average(overall, by_labels, earned):
     gains = Gains(Gain(np.array([0.1, -0.1, 0.0]), np.zeros(3)), Gain(overall, 1.0), by_labels)
     validation = made([0.0] * 3, [0.0] * 3)
-    assert dataclasses.replace(validation, agreement=gains).uses_agreement.tolist() == [earned, False, False]
+    assert dataclasses.replace(validation, agreement_gains=gains).uses_agreement.tolist() == [earned, False, False]
     assert not validation.uses_agreement.any()

@@ -99,7 +99,7 @@ def test_the_order_of_the_log_does_not_matter_where_a_model_is_given(log, model,
     again = select_frontier(log.select(log.models[::-1]), model=model)
     np.testing.assert_allclose(again.frontier.error, found.frontier.error, rtol=1e-9)
     np.testing.assert_allclose(again.frontier.thresholds, found.frontier.thresholds, rtol=1e-9)
-    ours, theirs = (one.cross_validation.pairs.by_lam for one in (again, found))
+    ours, theirs = (one.cross_validation.pair_gains.by_lam for one in (again, found))
     np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-15)  # sums are of another order
 
 
