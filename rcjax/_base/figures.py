@@ -1,12 +1,11 @@
-"""Figures: intervals and tails by the normal law; money, shares, thresholds and cascades in words."""
+"""Figures: intervals and tails by the normal law; money, shares and thresholds in words."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
 Z_ONE_SIDED_95 = 1.645
 """Standard errors of a one-sided 95 % bound, and of either side of a 90 % interval."""
@@ -19,9 +18,6 @@ def interval_half_width(level: float) -> float:
     1.96
     """
     return NormalDist().inv_cdf((1 + level) / 2)
-
-
-_ARROW = " → "
 
 
 @dataclass(frozen=True)
@@ -201,90 +197,3 @@ def format_threshold(value: float) -> str:
 def format_interval(ends: Sequence[float]) -> str:
     """Return an interval of shares as percentages without the unit."""
     return "–".join(f"{100 * end:.1f}" for end in ends)
-
-
-def describe_cascade(policy: Mapping[str, Any], width: int = 10**6) -> str:
-    """Describe the JSON form of a policy, or of a point of a frontier, in lines of at most `width` if possible.
-
-    >>> last = [{"up_to": 1, "action": "answer"}]
-    >>> rules = {"a": [{"up_to": 0.62, "action": "ask", "model": "b"}, *last], "b": last}
-    >>> describe_cascade({"models": ["a", "b"], "rules": rules})
-    'a >0.62 → b'
-
-    A model whose answer is kept if an earlier model gave the same:
-
-    >>> rules = rules | {"b": [{"up_to": 0.4, "action": "ask", "model": "c"}, *last], "c": last}
-    >>> agreements = {"b": {"earlier": "a", "model": "c"}}
-    >>> describe_cascade({"models": ["a", "b", "c"], "rules": rules, "agreements": agreements})
-    'a >0.62 → b, agree? → c'
-
-    A refusal follows the name of the model:
-
-    >>> refusing = {"a": [{"up_to": 0.2, "action": "abstain"}, *last]}
-    >>> describe_cascade({"models": ["a"], "rules": refusing})
-    'a (refuses ≤0.20)'
-    """
-    names, agreements, rules = _reached(policy), policy.get("agreements") or {}, policy["rules"]
-    if is_chain(policy):
-        return _wrap([_step(name, rules[name], agreements) for name in names], _ARROW, width)
-    return "\n".join(_describe_rules(name, rules[name], width, agreements.get(name)) for name in names)
-
-
-def is_chain(policy: Mapping[str, Any]) -> bool:
-    """Return whether a policy is a chain: each model has at most a refusal, a request to the next model, an answer."""
-    names = _reached(policy)
-    for name, following in zip(names, [*names[1:], None], strict=True):
-        acts = [(rule["action"], rule.get("model")) for rule in policy["rules"][name]]
-        asks = [[("ask", following)], [("ask", following), ("answer", None)]]
-        if acts[acts[0][0] == "abstain" :] not in (asks if following else [[("answer", None)]]):
-            return False
-    return True
-
-
-def _reached(policy: Mapping[str, Any]) -> list[str]:
-    """Return the models that the rules reach, in order; a rung of a ladder also names models of its segments."""
-    reached, agreements = {*policy["models"][:1]}, policy.get("agreements") or {}
-    for name in policy["models"]:
-        if name in reached:
-            reached |= {rule.get("model") for rule in policy["rules"][name]} | {agreements.get(name, {}).get("model")}
-    return [name for name in policy["models"] if name in reached]
-
-
-def _step(name: str, rules: Sequence[Mapping[str, Any]], agreements: Mapping[str, Any]) -> str:
-    """Describe one model of a chain: the threshold above which it answers, and its refusals."""
-    cut = next((rule["up_to"] for rule in rules if rule["action"] == "ask"), None)
-    words = (
-        name if cut is None or name in agreements or (agreements and cut >= 1) else f"{name} >{format_threshold(cut)}"
-    )
-    if rules[0]["action"] == "abstain" and name not in agreements:
-        words += f" (refuses ≤{format_threshold(rules[0]['up_to'])})"
-    return f"{words}, agree?" if name in agreements else words
-
-
-def _describe_rules(
-    name: str, rules: Sequence[Mapping[str, Any]], width: int, agreement: Mapping[str, Any] | None = None
-) -> str:
-    if agreement is not None:
-        return _wrap(
-            [f"{name}: answer where {agreement['earlier']} agrees", f"else → {agreement['model']}"], ", ", width
-        )
-    ends = [f"≤{format_threshold(rule['up_to'])} " for rule in rules[:-1]] + ["else " if len(rules) > 1 else ""]
-    words = {"answer": "answer", "abstain": "refuse"}
-    acts = [words.get(rule["action"]) or f"→ {rule['model']}" for rule in rules]
-    pieces = [end + act for end, act in zip(ends, acts, strict=True)]
-    if pieces == ["answer"]:
-        return name
-    return _wrap([f"{name}: {pieces[0]}", *pieces[1:]], ", ", width)
-
-
-def _wrap(pieces: Sequence[str], joint: str, width: int) -> str:
-    """Join the pieces, breaking lines after a joint only."""
-    lines = [pieces[0]]
-    for i, piece in enumerate(pieces[1:], start=2):
-        end = joint.rstrip() if i < len(pieces) else ""  # what is left of the joint if the next piece goes below
-        if len(lines[-1] + joint + piece + end) > width:
-            lines[-1] += joint.rstrip()
-            lines.append(f"  {piece}")
-        else:
-            lines[-1] += joint + piece
-    return "\n".join(lines)

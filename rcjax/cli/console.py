@@ -33,7 +33,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rcjax._base.codec import visible
-from rcjax._base.figures import Money, count, describe_cascade, format_number, percent
+from rcjax._base.figures import Money, count, format_number, percent
 from rcjax._base.files import silence
 
 if TYPE_CHECKING:  # `rcjax --help` loads nothing of the policies
@@ -564,6 +564,7 @@ def comparison_table(comparison: Comparison, money: Money, noun: str, promised: 
 def cascade_lines(policy: Mapping[str, Any], name: str = "") -> list[str]:
     """Describe the cascades of a policy or a ladder in lines, each after `name` and its share of the queries."""
     from rcjax.policy.comparison import LEAST_SHARE
+    from rcjax.policy.decisions import describe_cascade
 
     parts = [(1.0, policy)]
     if "rungs" in policy:

@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from rcjax._base.codec import read_value
-from rcjax._base.figures import Money, count, describe_cascade, example_budget, is_chain
+from rcjax._base.figures import Money, count, example_budget
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import (
     LEVEL,
@@ -50,6 +50,7 @@ from rcjax.cli.inputs import (
 from rcjax.cli.options import OUTPUT, AsJson, BudgetOptions, LogFiles, LogOptions, Really
 from rcjax.policy.comparison import LEAST_SHARE, Comparison
 from rcjax.policy.counted import ERRORS, Counted
+from rcjax.policy.decisions import describe_cascade, is_chain
 from rcjax.policy.spec import Spec
 
 if TYPE_CHECKING:

@@ -43,13 +43,14 @@ from rcjax._base.codec import (
     require_keys,
     to_json_value,
 )
-from rcjax._base.figures import choose_unit, describe_cascade, percent
+from rcjax._base.figures import choose_unit, percent
 from rcjax._base.files import write_atomically
 from rcjax.policy.decisions import (
     NO_CONFIDENCE,
     Agreement,
     Calibration,
     Table,
+    describe_cascade,
     threshold_of,
     validate_agreements,
     validate_rules,

@@ -27,7 +27,6 @@ from rcjax._base.codec import takes, to_json_value
 from rcjax._base.figures import (
     Money,
     capitalised,
-    describe_cascade,
     format_figure,
     format_interval,
     format_number,
@@ -39,7 +38,7 @@ from rcjax._core.batching import as_json_values
 from rcjax.logs.log import Log
 from rcjax.model.fitting import fit
 from rcjax.policy.comparison import LEAST_SHARE, Comparison, advise
-from rcjax.policy.decisions import threshold_of
+from rcjax.policy.decisions import describe_cascade, threshold_of
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
 from rcjax.report.plots import BLUE, GREY, ORANGE, lay_out, plot_error_cost, plot_frontier, plot_reliability

@@ -6,12 +6,13 @@ from itertools import pairwise
 import jax
 import pytest
 
-from rcjax._base.figures import Money, describe_cascade, format_number
+from rcjax._base.figures import Money, format_number
 from rcjax._core import compilation
 from rcjax.cli import collect, inputs, tune
 from rcjax.cli.app import start_jax
 from rcjax.cli.collect import models_table
 from rcjax.cli.console import Screen, cascade_lines, fold_names, make_table
+from rcjax.policy.decisions import describe_cascade
 from rcjax.solving.frontier.hull import over_budget_message
 
 pytestmark = pytest.mark.usefixtures("own_settings")
