@@ -157,7 +157,7 @@ def _advise_next(
     if facts is None:
         return "evaluate it on a log of fresh queries with labels", command("evaluate", file, "NEW_LOG.csv")
     advice, retune = advise_next(facts, command("retune", file, log, **options, out=NEXT))
-    return f"{advice}{'' if retune else ' (rcjax serve --help)' * (not facts['drifted'])}", retune
+    return advice.replace("keep the policy;", "keep the policy, or deploy it (rcjax serve --help);"), retune
 
 
 def _single_models(log: Log) -> dict[str, dict[str, float]]:

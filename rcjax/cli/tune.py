@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from rcjax._base.codec import read_value
-from rcjax._base.figures import Money, count, example_budget
+from rcjax._base.figures import Money, capitalised, count, example_budget
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import (
     LEVEL,
@@ -308,7 +308,7 @@ def _policy_texts(tuned: Tuned) -> dict[str, Any]:
     aim = tuned.target.describe(tuned.log.counted, "today's" if today is None else today.subject)
     money_note = None if period is None else f"a service keeps to {period} (UTC), for {tuned.spec.queries}"
     return {
-        "advice": f"{str(tuned.advice)[:1].upper()}{str(tuned.advice)[1:]}.",
+        "advice": f"{capitalised(str(tuned.advice))}.",
         "notes": list(tuned.notes),
         "money": money_note,
         "aim": aim if period is None else f"at most {period}",

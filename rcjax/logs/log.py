@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._base.figures import count, count_missing_confidences, percent
+from rcjax._base.figures import capitalised, count, count_missing_confidences, percent
 from rcjax._base.tokens import Price
 from rcjax.logs.errors import LogError, MissingModelError, brief, listed, near
 from rcjax.policy.counted import Counted, Reference, Scores, counted_by
@@ -281,13 +281,13 @@ class Log(Cells):
         full = f"{self.complete.sum():,} queries have an answer of every model; answers per model: {counts}"
         text = f"{head}; {'every model answered every query' if self.complete.all() else full}."
         remark = self.describe_missing_confidence() if confidences else None
-        text += f" {remark[:1].upper()}{remark[1:]}." if remark else ""
+        text += f" {capitalised(remark)}." if remark else ""
         text += "" if self.reference is None else f" {self.reference.describe()}"
         text += "" if self.scores is None else f" {self.scores.describe()}"
         if self.hand_labels is None:
             return text
         sentence = describe_labels(self.models, np.asarray(self.answered), np.asarray(self.correct), self.hand_labels)
-        return f"{text} {sentence[:1].upper()}{sentence[1:]}."
+        return f"{text} {capitalised(sentence)}."
 
     __repr__ = describe
 

@@ -378,6 +378,7 @@ def render(report: Report) -> str:
     environment.lstrip_blocks = True
     environment.filters |= {
         "percent": percent,
+        "capitalised": capitalised,
         "money": lambda cost: "–" if cost is None else f"${report.money.show(cost)}",
         "figured": lambda finding: format_figure(finding.figure, finding.kind.unit),
     }

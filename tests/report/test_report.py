@@ -78,6 +78,14 @@ def test_a_finding_of_the_check_takes_the_place_of_the_one_of_the_diagnosis(repo
     assert ("calibration error", report.asked[-1]) in names
 
 
+def test_the_reasons_of_a_decision_keep_the_capital_letters_of_names(report, logs):
+    check = rcjax.check_policy(report.policy, logs[1], retuning=False)
+    for reasons, shown in (((), ""), (("the log lacks GPT-4o", "use Qwen"), " The log lacks GPT-4o. Use Qwen.")):
+        decision = dataclasses.replace(check.decision, reasons=reasons)
+        page = dataclasses.replace(report, check=dataclasses.replace(check, decision=decision)).to_html()
+        assert f"{check.decision.sentence}.</strong>{shown}</p>" in page
+
+
 def test_a_policy_outside_of_the_curve_that_was_tried_is_said_to_be(report):
     promise = report.diagnosis.promise
     dear = dataclasses.replace(promise, predicted_cost=promise.predicted_cost + 1.0)

@@ -362,7 +362,7 @@ class ModelCalibration:
             hint = "deferring by its confidence gains little; get it another signal, or leave it out"
             if limit == "fine":
                 hint = "but chance alone can make that with so few queries; label more before you trust its confidence"
-            share = f"in {percent(figure, 0)} of cases (by chance 50 %)"
+            share = f"in {percent(figure)} of cases (by chance 50 %)"
             advice = f"the better of two answers of {name} has the higher confidence {share}: {hint}"
         return _assess("separation", name, figure, advice, p_value=self.slope_p, verdict=verdict)
 

@@ -101,8 +101,8 @@ def test_a_confidence_that_separates_few_answers_well_is_not_said_to_gain_little
     small = ModelCalibration(**fine | {"model": "small", "separation": 1.0, "slope": 3.0, "slope_p": 0.2})
     found = {finding.name: finding for finding in small.findings()}["separation"]
     assert (found.verdict, "gains little" in found.advice) == ("doubtful", False)
-    assert "in 100 % of cases (by chance 50 %): but chance alone can make that" in found.advice
-    weak = {finding.name: finding for finding in dataclasses.replace(small, separation=0.53).findings()}["separation"]
+    assert "in 100.0 % of cases (by chance 50 %): but chance alone can make that" in found.advice
+    weak = {finding.name: finding for finding in dataclasses.replace(small, separation=0.646).findings()}["separation"]
     assert (weak.verdict, "gains little" in weak.advice) == ("bad", True)
 
 
