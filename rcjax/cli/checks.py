@@ -445,8 +445,8 @@ def _print_findings(
     findings: Sequence[Mapping[str, Any]],
     word: Callable[[Mapping[str, Any]], str] = itemgetter("verdict"),
 ) -> None:
-    table = make_table("verdict", "finding", "of", "figure", "p", "limit", text_columns=3, unbroken=True)
-    fold_names(table, 2)
+    table = make_table("verdict", "finding", "figure", "p", "limit", text_columns=2, unbroken=True)
+    fold_names(table, 1)
     for finding in findings:
         p = "" if finding["p_value"] is None else f"{finding['p_value']:.2g}"
         limit, worse = finding["limits"].values()
@@ -454,7 +454,7 @@ def _print_findings(
         is_by_chance = finding["verdict"] == "fine" and 0 < _excess(finding) < math.inf  # beyond the limit, but fine
         verdict = "by chance" if is_by_chance else word(finding)
         figure = format_figure(finding["figure"], finding["unit"])
-        table.add_row(verdict, finding["label"], finding["subject"], figure, p, held_to)
+        table.add_row(verdict, ", ".join(filter(None, (finding["label"], finding["subject"]))), figure, p, held_to)
     screen.print(table)
     if label := next((finding["label"] for finding in findings if finding["name"] == "separation"), ""):
         meaning = "a confidence that tells nothing would do as well: small is good there"

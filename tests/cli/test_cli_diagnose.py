@@ -68,14 +68,15 @@ def test_a_diagnosis_shows_the_worst_check_of_each_kind(capsys):
     show_diagnosis(found)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == "log.csv: 2 models, 600 queries that all answered; judged in five folds"
-    assert "doubtful change of own error c 5.0 points ≤ 3.0 points" in lines  # the worst of its kind
+    assert "doubtful change of own error, c 5.0 points ≤ 3.0 points" in lines  # the worst of its kind
     text = " ".join(lines)
-    assert not [one for one in ("fine change", "error b 4.0 points") if one in text]
+    assert not [one for one in ("fine change", "error, b 4.0 points") if one in text]
     assert text.index("bad advice on a") < text.index("doubtful advice on b; likewise c (5.0 points)")
     show_diagnosis(found, show_all=True)
     text = capsys.readouterr().out
     assert text.count("change of own error") == 3
-    assert re.search(r"bad +better is surer .* 50.0 % +≤ 3.0 %", text)  # a long name is folded, no figure is cut
+    assert re.search(r"bad +better is surer,.* 50.0 % +≤ 3.0 %", text)  # a long name is folded, no figure is cut
+    assert f"{'a' * 30} " in text  # on a line of its own
     assert "note a remark" in " ".join(text.split())
     assert "of better is surer, that a confidence that tells nothing would do as well: small is good" in " ".join(
         text.split()
