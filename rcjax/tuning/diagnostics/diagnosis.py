@@ -317,13 +317,13 @@ def _warn_of_overlap(log: Log, tuned: FittedModel | Log) -> None:
 
 
 def _expected_accuracy(model: FittedModel, training: Log | None) -> np.ndarray:
-    """Return the accuracy of each model on the training log: (k,); by logistic regression for the paper's model.
+    """Return the accuracy of each model on the training log: (k,); without the log, by the paper's model.
 
     Raises ValueError for a model of the default search without its training log.
     """
-    if isinstance(model, CascadeModel):
-        return np.asarray(_mean_confidence(model.marginals))
     if training is None:
+        if isinstance(model, CascadeModel):
+            return np.asarray(_mean_confidence(model.marginals))
         raise ValueError("a model of the default search does not know its accuracy: give its training log (training=)")
     right = expected_log(training.select(model.models))
     answered = np.asarray(right.answered)
