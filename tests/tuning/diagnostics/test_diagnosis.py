@@ -211,8 +211,6 @@ def test_the_accuracy_on_the_training_log_is_the_one_that_a_tuning_counts(model,
     alone = describe_models(logs[0], model)
     accuracies = [row.expected_accuracy for row in found.calibration]
     assert accuracies == pytest.approx([one.accuracy for one in alone], abs=1e-6)
-        pytest.approx(one.accuracy, abs=1e-6) for one in alone
-    ]
 
 
 def test_a_model_of_the_default_search_is_judged_by_its_training_log(logs):
