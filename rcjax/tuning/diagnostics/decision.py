@@ -133,7 +133,8 @@ class Replacement:
                 then = "on queries left out of tuning, such a policy is worse: the policy stays"
             elif self.improvement >= 0:
                 least = f"of the {100 * LEAST_IMPROVEMENT:.1f} that replace a policy"
-                then = f"{together}, it gains {100 * self.improvement:.1f} points {least}: the policy stays"
+                gained = math.floor(1000 * self.improvement) / 10  # rounded down, so that it stays below the least
+                then = f"{together}, it gains {gained:.1f} points {least}: the policy stays"
             if self.limit:
                 then = f"the policy in service exceeds its limit by no more than chance explains, and {then}"
         elif self.exceeds:

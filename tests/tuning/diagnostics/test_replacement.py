@@ -172,6 +172,11 @@ def test_a_policy_is_replaced_where_half_a_point_is_gained_and_nothing_lost_on_q
     assert not dataclasses.replace(judged, against=("the log is biased",)).replaces(broken=False)
 
 
+def test_a_gain_just_below_the_least_is_not_said_to_be_the_least():
+    (said,) = Replacement(0.0049, effect="$1 instead of $2").describe(ERRORS)
+    assert said.endswith("it gains 0.4 points of the 0.5 that replace a policy: the policy stays")
+
+
 def test_the_improvement_is_the_difference_of_the_replays_at_the_price_of_an_error(policy, asked, tmp_path):
     log = read(tmp_path / "improvement", asked)
     other = rcjax.tune(log, max_error=0.15, intervals=False).policy
