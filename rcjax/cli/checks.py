@@ -182,7 +182,7 @@ def check(
     options = reading.options()
     start_jax()
     import rcjax
-    from rcjax.logs.sources import join_parts, main_file
+    from rcjax.logs.sources import join_parts, main_file, read_column_names
     from rcjax.tuning.diagnostics.weeks import check_traffic, is_call_log, last_weeks
     from rcjax.tuning.replaying.replay import beside_reference
 
@@ -192,8 +192,9 @@ def check(
     with steps("reading"):
         tuned, source = load_tuned(policy), join_parts(log)
         subject, followed = at_traffic_of(main_file(log), tuned)
-        traffic = check_traffic(subject, source, looks) if is_call_log(source) else None
-        is_needed = traffic is None or reading.labels is not None
+        columns = read_column_names(source)
+        traffic = check_traffic(subject, source, looks) if is_call_log(columns) else None
+        is_needed = traffic is None or reading.labels is not None or "correct" in columns
         fresh, reason = _read_labelled(subject, source, options, is_needed=is_needed)
     retune = command("retune", policy, *log, **reading.as_options(), out=NEXT)
     money = recorded_tuning(subject).spec.money([subject.expected.get("cost") or 0.0])
@@ -255,14 +256,15 @@ def _check_against(
         subject = load_tuned(policy)
         data = read_for(subject, join_parts(log), {**options, "unlabelled": True})
         difference = Disagreements.of(subject, rival, data).difference()
-    verdict = difference.verdict_at(subject.expected.get("lam") or 0.0)
+    lam = subject.expected.get("lam") or 0.0
+    verdict, exchange = difference.verdict_at(lam), difference.describe_exchange(lam, data.counted)
     document = difference.to_json() | {"verdict": verdict, "counted": data.counted.noun}
-    conclude(document, partial(_show_against, difference.describe(data.counted), verdict), as_json=as_json)
+    conclude(document, partial(_show_against, difference.describe(data.counted), exchange, verdict), as_json=as_json)
     return int(verdict == "worse")
 
 
 @escape_arguments
-def _show_against(described: str, verdict: str) -> None:
+def _show_against(described: str, exchange: str, verdict: str) -> None:
     words, advice = {
         "better": ("better", "put it in the place of the policy in service"),
         "worse": ("worse", "keep the policy in service"),
@@ -274,6 +276,8 @@ def _show_against(described: str, verdict: str) -> None:
     screen = Screen()
     screen.print(f"The policy or model of --against is {words}.", style="bold")
     screen.print(f"It {described} than the policy in service.")
+    if exchange:
+        screen.print(f"{capitalised(exchange)}.")
     screen.next_step(advice)
 
 
@@ -409,8 +413,10 @@ def show_traffic(traffic: Mapping[str, Any], reason: str, step: tuple[str, str])
     """Print the check of all traffic of a call log, the reason for missing labels, and the next step."""
     screen = Screen()
     changed = [finding["advice"] for finding in traffic["findings"] if finding["verdict"] == "bad"]
-    summary = count(len(changed), "figure") if changed else "no figure"
-    screen.print(f"Without labels: {summary} of all traffic changed; only labels tell how often it errs.", style="bold")
+    summary = f"{count(len(changed), 'figure') if changed else 'no figure'} of all traffic changed"
+    if not traffic["findings"]:
+        summary = "nothing was tested, as no model has twenty calls on each side to compare"
+    screen.print(f"Without labels: {summary}; only labels tell how often it errs.", style="bold")
     screen.hang("changed", *changed)
     _print_traffic(screen, traffic)
     screen.hang("note", reason)
@@ -420,7 +426,8 @@ def show_traffic(traffic: Mapping[str, Any], reason: str, step: tuple[str, str])
 def _print_traffic(screen: Screen, traffic: Mapping[str, Any]) -> None:
     """Print the checks that need no labels: the last week of all traffic against the weeks before."""
     screen.print(f"All traffic, which needs no labels: {traffic['described']}")
-    _print_findings(screen, traffic["findings"], _verdict_in_words)
+    if traffic["findings"]:
+        _print_findings(screen, traffic["findings"], _verdict_in_words)
     if traffic["expensive_calls_note"]:
         screen.print(traffic["expensive_calls_note"])
 

@@ -84,6 +84,18 @@ class Table(NamedTuple):
     parts: tuple[tuple[str, int], ...] = ()  # (name, number of rows) of each file of a `JoinedTable`
 
 
+def read_column_names(source: Any) -> set[str]:
+    """Return the canonical names of the columns of a source."""
+    columns: set[str] = set()
+
+    def choose(_: str, names: list[str]) -> list[str]:
+        columns.update(names)
+        return names[:1]
+
+    load_table(source, choose)
+    return columns
+
+
 def load_table(
     source: Any, choose: Choose, assigned: Mapping[str, str] | None = None, name: str | None = None
 ) -> Table:

@@ -67,7 +67,7 @@ from rcjax.tuning.replaying.replay import LadderReplay, QueryReplay, Stream, rep
 from rcjax.tuning.replaying.walk import calibrated_confidence
 from rcjax.tuning.tune import retune
 
-_FEWEST_FOR_DRIFT = 20  # queries below which no drift is certain
+_FEWEST_FOR_DRIFT = 20  # queries below which neither a drift nor a kept promise is certain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -452,9 +452,11 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, coun
         last = rows, baseline, error, money, primary
     assert last is not None  # the look at the last week
     rows, baseline, error, money, primary = last
-    if error.n < _FEWEST_FOR_DRIFT:
+    if error.n < _FEWEST_FOR_DRIFT:  # too few for an alarm, and for a promise
         primary = [
-            dataclasses.replace(finding, verdict="doubtful") if finding.verdict == "bad" else finding
+            dataclasses.replace(finding, verdict="doubtful")
+            if finding.verdict == "bad" or finding is primary[0]
+            else finding
             for finding in primary
         ]
     since, bad = None, [finding.verdict == "bad" for finding in primary]

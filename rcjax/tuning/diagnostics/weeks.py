@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -20,10 +20,11 @@ import polars as pl
 
 from rcjax._base.figures import choose_unit, count, percent
 from rcjax._core.batching import as_json_values
+from rcjax.logs.errors import LogError, listed
 from rcjax.logs.kept_sample import carried_log
 from rcjax.logs.log import Log
 from rcjax.logs.reading import seconds_since_1970
-from rcjax.logs.sources import load_table
+from rcjax.logs.sources import load_table, name_of
 from rcjax.model.goodness_of_fit.reliability import SampleMean, distribution_change, rise_of_mean
 from rcjax.policy.following import MAX_COST_RATIO
 from rcjax.policy.policy import AbstractPolicy
@@ -172,16 +173,9 @@ class TrafficCheck:
         return as_json_values(fields | {"findings": findings, "changed": self.changed, "described": self.describe()})
 
 
-def is_call_log(source: Any) -> bool:
-    """Return whether a log is a call log, with times, failed calls, and queries that did not go to all models."""
-    columns: set[str] = set()
-
-    def choose(_: str, names: list[str]) -> list[str]:
-        columns.update(names)
-        return names[:1]
-
-    load_table(source, choose)
-    return {"call_log", "query", "model", "time"} <= columns
+def is_call_log(columns: Collection[str]) -> bool:
+    """Return whether columns are those of a call log, in which few queries have the answers of all models."""
+    return {"call_log", "query", "model", "time"} <= {*columns}
 
 
 def check_traffic(policy: AbstractPolicy, source: Any, looks: int | None = None) -> TrafficCheck:
@@ -191,8 +185,14 @@ def check_traffic(policy: AbstractPolicy, source: Any, looks: int | None = None)
         policy: the policy in service.
         source: call log of the policy, as `read_log` takes it.
         looks: number of looks per year; None: weekly.
+
+    Raises LogError if the log has no call of the policy's models.
     """
-    calls = _calls(source).filter(pl.col("model").is_in([*policy.models]))
+    every = _calls(source)
+    calls = every.filter(pl.col("model").is_in([*policy.models]))
+    if calls.is_empty():
+        there = listed(every["model"].unique(maintain_order=True)) or "no call"
+        raise LogError(f"{name_of(source)}: no call of the policy's models, {listed(policy.models)}: it has {there}")
     ago = weeks_before(calls["time"].to_numpy())
     now, before = calls.filter(ago == 0), calls.filter((ago > 0) & (ago <= WINDOW))
     earlier, looks = before["query"].n_unique(), looks or WEEKLY

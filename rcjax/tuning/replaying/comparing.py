@@ -397,6 +397,18 @@ class Difference(NamedTuple):
         which = f"answers {self.differing:,} of {count(self.queries, 'query')} otherwise ({labelled})"
         return f"{which}: {points} {counted.noun} at {money} {'more' if self.cost_difference > 0 else 'less'}"
 
+    def describe_exchange(self, lam: float, counted: Counted = ERRORS) -> str:
+        """Return what an avoided error costs, and what it is worth at λ; "" if no error is exchanged for money.
+
+        >>> print(Difference(100, 40, 20, -0.012, 0.005, 1e-5, 1e-6).describe_exchange(2000.0))
+        each error avoided costs $0.000833 here; by the target of the policy in service it is worth $0.0005
+        """
+        if not lam or self.error_difference * self.cost_difference >= 0:
+            return ""
+        avoided = counted.unit.removeprefix("one ").removeprefix("a ")
+        costs = f"each {avoided} avoided costs ${-self.cost_difference / self.error_difference:.3g} here"
+        return f"{costs}; by the target of the policy in service it is worth ${1 / lam:.3g}"
+
     def to_json(self) -> dict[str, Any]:
         """Return the figures by name."""
         return self._asdict()

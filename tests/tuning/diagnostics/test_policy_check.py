@@ -54,6 +54,13 @@ def test_an_unchanged_log_raises_no_alarm(policy, logs):
     assert not any(each.advice for each in found.findings)
 
 
+def test_sixteen_queries_show_neither_a_drift_nor_a_kept_promise(policy, logs):
+    found = check(policy, logs[1].take(slice(16)))
+    assert (found.drifted, found.decision.state) == (False, "unclear")
+    assert "the 16 queries of this log are too few to tell" in found.decision.sentence
+    assert found.decision.advice == "log and label more queries, then check all together"
+
+
 @pytest.mark.parametrize(
     ("change", "seen_by"),
     [

@@ -7,9 +7,11 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 from helpers.call_samples import vary
+from helpers.command_line import run
 
 import rcjax
-from rcjax.logs.sources import join_parts
+from rcjax.logs import LogError
+from rcjax.logs.sources import join_parts, read_column_names
 from rcjax.serving.call_log import Call, Charge, Query, call_row
 from rcjax.tuning.diagnostics.weeks import check_traffic, is_call_log
 
@@ -90,7 +92,7 @@ def weeks_of(policy, tmp_path):
 )
 def test_a_change_of_all_traffic_is_seen_without_labels(policy, weeks_of, change, seen):
     path = weeks_of(**change)
-    assert is_call_log(path)
+    assert is_call_log(read_column_names(path))
     traffic = check_traffic(policy, path)
     assert (traffic.queries, traffic.before, traffic.looks, traffic.changed) == (200, 600, 52, bool(seen))
     changed = {finding.name for finding in traffic.findings if finding.verdict == "bad"}
@@ -157,3 +159,26 @@ def test_models_that_were_not_asked_did_not_fail(policy, weeks_of):
             line |= {"attempts": 0, "error": "not asked: the query ended early", "logprob": None, "cost": 0.0}
     traffic = check_traffic(policy, write(path, lines))
     assert not [finding.name for finding in traffic.findings if finding.verdict == "bad"]
+
+
+def test_a_log_of_other_models_is_refused(policy, tmp_path):
+    lines = [line | {"model": "another"} for line in calls_of(policy, 0, n=30)]
+    path = write(tmp_path / "calls.jsonl", lines)
+    with pytest.raises(LogError, match=r"no call of the policy's models, llama3.2-1b, llama3.1-70b: it has another"):
+        check_traffic(policy, path)
+    policy.save(tmp_path / "policy.json")
+    assert run("check", tmp_path / "policy.json", path).exit_code == 2
+
+
+def test_a_labelled_log_that_cannot_be_read_is_no_log_without_labels(policy, tmp_path):
+    policy.save(tmp_path / "policy.json")
+    lines = [line | {"correct": 1} for line in calls_of(policy, 0, n=30) if line["model"] == MODELS[0]]
+    result = run("check", tmp_path / "policy.json", write(tmp_path / "calls.jsonl", lines))
+    assert (result.exit_code, "no model 'llama3.1-70b'" in " ".join(result.stderr.split())) == (2, True)
+
+
+def test_too_few_calls_test_nothing(policy, tmp_path):
+    policy.save(tmp_path / "policy.json")
+    result = run("check", tmp_path / "policy.json", write(tmp_path / "calls.jsonl", calls_of(policy, 0, n=10)))
+    shown = " ".join(result.stdout.split())
+    assert (result.exit_code, "Without labels: nothing was tested" in shown, "verdict" in shown) == (0, True, False)
