@@ -9,8 +9,8 @@ must be drawn at random. The new policy must keep its promise on the queries tha
 gain half a point of error on all known queries, fresh and carried, each policy at its own bill there. In
 cross-validation it must lose no more than a standard error; this is not tested under a limit on seconds, which policies
 tuned on folds would not keep. A policy that broke its promise is replaced by a new one that is no worse, and a policy
-over its limit on the error or its margin, by more than chance explains, by a new one that keeps to it. A policy without
-λ cannot be compared, and is replaced by a new one without faults.
+over the limit of its target, by more than chance explains, by a new one nearer to it. A policy without λ cannot be
+compared, and is replaced by a new one without faults.
 
 Without drift these rules replace .6 policies with a budget a year (`benchmarks.year`). A rule on the sign of the
 cross-validated gain replaced eleven a year without a benefit: it compares policies that are tuned on four fifths of the
@@ -92,8 +92,7 @@ class Replacement:
     """Limit of the target, in words, if the policy in service exceeds it and the new policy exceeds it by less; else
     empty."""
     exceeds: bool = False
-    """Whether the policy in service exceeds the limit, on its error, by more than chance explains, and the new policy
-    keeps to it."""
+    """Whether there is a `limit`, and the policy in service exceeds it by more than chance explains."""
     effect: str = ""
     """Money and error of the new policy on all known queries, beside the policy in service and the target, in words;
     empty if they are not comparable."""
@@ -329,46 +328,53 @@ def _improvement(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log, l
 
 
 def _beside_target(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log) -> tuple[str, bool, str]:
-    """Compare a new policy with a policy on a log, in the terms of the target: `limit`, `exceeds` and `effect`.
-
-    The limit of a margin is today's error on the same queries plus the margin.
-    """
+    """Compare a new policy with a policy on a log, in the terms of the target: `limit`, `exceeds` and `effect`."""
     spec, counted = recorded_tuning(policy).spec, log.counted
     target, today = spec.target, matched_today(policy, log)
     log = comparable_log(log, (policy, new_policy) if today is None else (policy, new_policy, today))
-    before = QueryLosses.of(policy, log)
-    old, new = before.means, QueryLosses.of(new_policy, log).means
-    money, errors, promised = [old[1], new[1]], [old[0], new[0]], penalty(new_policy.expected)
-    unit, rival, todays = spec.money(money), "today's", np.zeros(1)
-    if today is not None:
-        rival, todays = name_today(today), QueryLosses.of(today, log).penalty
-    todays_error = float(todays.mean())
-    than = counted.noun if today is None else f"{counted.noun} than {rival}"
-    after, was, promise = (
-        _show_error(error, None if today is None else todays_error) for error in (new[0], old[0], promised)
-    )
-    effect = _beside(f"${unit.show(new[1])}", f"${unit.show(old[1])}", f" {unit.per}")
-    effect += f", at {_beside(after, was, f' {than}')}"
-    if promise not in ("", after):  # it is corrected for optimism
-        effect += f" (it promises {promise})"
-    if target is None or (target.name == "match" and today is None):
+    old, new = (QueryLosses.of(subject, log) for subject in (policy, new_policy))
+    rival, todays = ("today's", None) if today is None else (name_today(today), QueryLosses.of(today, log).penalty)
+    noun = counted.noun if todays is None else f"{counted.noun} than {rival}"
+    effect = _describe_effect(old, new, todays, penalty(new_policy.expected), spec, noun)
+    if target is None or not target.is_limit or (target.name == "match" and todays is None):
         return "", False, effect
-    held_to = {
-        "match": (errors, todays_error + target.value, f"the margin of {format_points(target.value)}"),
-        "budget": (money, policy.budget or target.value, "the budget"),
-        "max_error": (errors, target.value, f"the limit of {100 * target.value:.4g} %"),
-    }
-    if target.name not in held_to:
-        return "", False, effect
-    (was, becomes), limit, name = held_to[target.name]
-    most = limit * (1 + _ROUNDING_OF_LIMIT)
+    limit, name = target.value, f"the limit of {100 * target.value:.4g} %"
+    before, after = (losses.penalty if todays is None else losses.penalty - todays for losses in (old, new))
+    spread = float(paired_error(before))
+    if target.name == "match":
+        name = f"the margin of {format_points(limit)}"
+    elif target.name == "budget":
+        limit, name, before, after = policy.budget or limit, "the budget", old.spent, new.spent
+        spread = float(before.std()) / math.sqrt(len(before))
+    was, becomes, most = float(before.mean()), float(after.mean()), limit * (1 + _ROUNDING_OF_LIMIT)
     where = "over" if becomes >= was else "nearer to"
     if becomes <= most:
         where = "within" if was <= most else "back within"
-    exceeded = target.describe(counted, rival) if was > max(most, becomes) else ""
-    noise = Z_ONE_SIDED_95 * float(paired_error(before.penalty - todays))
-    exceeds = target.name != "budget" and was - limit > noise and becomes <= most
-    return exceeded, exceeds, f"{effect}, {where} {name}"
+    is_nearer = was > max(most, becomes)
+    exceeds = is_nearer and was - limit > Z_ONE_SIDED_95 * spread
+    return target.describe(counted, rival) if is_nearer else "", exceeds, f"{effect}, {where} {name}"
+
+
+def _describe_effect(
+    old: QueryLosses, new: QueryLosses, todays: np.ndarray | None, promised: float | None, spec: Spec, noun: str
+) -> str:
+    """Describe money and error of a new policy in place of an old one's.
+
+    Args:
+        old, new: losses of the two policies on the same queries.
+        todays: (n,) today's errors, from which errors are counted in points; None: from 0, in shares.
+        promised: error that the new policy promises, corrected for optimism.
+        spec: options of the tuning, for the unit of money.
+        noun: kind of error that is counted, and today's model.
+    """
+    todays_error = None if todays is None else float(todays.mean())
+    errors = (float(new.penalty.mean()), float(old.penalty.mean()), promised)
+    after, before, promise = (_show_error(error, todays_error) for error in errors)
+    costs = [old.means[1], new.means[1]]
+    unit = spec.money(costs)
+    spent, spends = (f"${unit.show(cost)}" for cost in costs)
+    effect = f"{_beside(spends, spent, f' {unit.per}')}, at {_beside(after, before, f' {noun}')}"
+    return effect if promise in ("", after) else f"{effect} (it promises {promise})"
 
 
 def _show_error(error: float | None, todays_error: float | None) -> str:
