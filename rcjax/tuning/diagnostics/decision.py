@@ -43,7 +43,7 @@ from rcjax.solving.frontier.points import LossTerms, Points, Policies, policies_
 from rcjax.tuning.candidates import ENOUGH_QUERIES
 from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.diagnostics.findings import Finding, PrimaryFigure, assess_sample
-from rcjax.tuning.replaying.comparing import QueryLosses, comparable_log, matched_today, name_today, paired_error
+from rcjax.tuning.replaying.comparing import QueryLosses, comparable_log, matched_today, name_today
 from rcjax.tuning.replaying.replay import replay_queries
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
 from rcjax.tuning.search import search_of
@@ -119,8 +119,7 @@ class Replacement:
         return self.improvement > LEAST_IMPROVEMENT and (gain is None or gain.mean >= -gain.se)
 
     def describe(self, counted: Counted, *, broken: bool = False) -> tuple[str, ...]:
-        """Describe the faults, or else the new policy and why it replaces the policy or not; `broken` as for
-        `replaces`."""
+        """Describe the faults, or else the new policy and why it replaces the policy or not (see `replaces`)."""
         if self.against or self.improvement is None:
             return self.against
         replaces, then = self.replaces(broken=broken), ""
@@ -340,18 +339,14 @@ def _beside_target(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log)
         return "", False, effect
     limit, name = target.value, f"the limit of {100 * target.value:.4g} %"
     before, after = (losses.penalty if todays is None else losses.penalty - todays for losses in (old, new))
-    spread = float(paired_error(before))
     if target.name == "match":
         name = f"the margin of {format_points(limit)}"
     elif target.name == "budget":
         limit, name, before, after = policy.budget or limit, "the budget", old.spent, new.spent
-        spread = float(before.std()) / math.sqrt(len(before))
     was, becomes, most = float(before.mean()), float(after.mean()), limit * (1 + _ROUNDING_OF_LIMIT)
-    where = "over" if becomes >= was else "nearer to"
-    if becomes <= most:
-        where = "within" if was <= most else "back within"
     is_nearer = was > max(most, becomes)
-    exceeds = is_nearer and was - limit > Z_ONE_SIDED_95 * spread
+    where = f"{'back ' * is_nearer}within" if becomes <= most else "nearer to" if is_nearer else "over"
+    exceeds = is_nearer and was - limit > Z_ONE_SIDED_95 * float(before.std()) / math.sqrt(len(before))
     return target.describe(counted, rival) if is_nearer else "", exceeds, f"{effect}, {where} {name}"
 
 
@@ -364,15 +359,12 @@ def _describe_effect(
         old, new: losses of the two policies on the same queries.
         todays: (n,) today's errors, from which errors are counted in points; None: from 0, in shares.
         promised: error that the new policy promises, corrected for optimism.
-        spec: options of the tuning, for the unit of money.
-        noun: kind of error that is counted, and today's model.
+        spec, noun: options of the tuning; kind of error that is counted, and today's model.
     """
-    todays_error = None if todays is None else float(todays.mean())
-    errors = (float(new.penalty.mean()), float(old.penalty.mean()), promised)
-    after, before, promise = (_show_error(error, todays_error) for error in errors)
-    costs = [old.means[1], new.means[1]]
-    unit = spec.money(costs)
-    spent, spends = (f"${unit.show(cost)}" for cost in costs)
+    (before, spent), (after, spends) = old.means, new.means
+    unit, todays_error = spec.money([spent, spends]), None if todays is None else float(todays.mean())
+    before, after, promise = (_show_error(error, todays_error) for error in (before, after, promised))
+    spent, spends = (f"${unit.show(cost)}" for cost in (spent, spends))
     effect = f"{_beside(spends, spent, f' {unit.per}')}, at {_beside(after, before, f' {noun}')}"
     return effect if promise in ("", after) else f"{effect} (it promises {promise})"
 
