@@ -8,9 +8,9 @@ A log without the hard queries makes a bad policy look good. So few calls of the
 must be drawn at random. The new policy must keep its promise on the queries that the policy in service carries. It must
 gain half a point of error on all known queries, fresh and carried, each policy at its own bill there. In
 cross-validation it must lose no more than a standard error; this is not tested under a limit on seconds, which policies
-tuned on folds would not keep. A policy that broke its promise is replaced by a new one that is no worse, and a policy
-over the limit of its target, by more than chance explains, by a new one nearer to it. A policy without λ cannot be
-compared, and is replaced by a new one without faults.
+tuned on folds would not keep. A policy that broke its promise is replaced by a new one that is no worse. A policy
+that exceeds the limit of its target by more than chance explains is replaced by a new one nearer to it. A policy
+without λ cannot be compared, and is replaced by a new one without faults.
 
 Without drift these rules replace .6 policies with a budget a year (`benchmarks.year`). A rule on the sign of the
 cross-validated gain replaced eleven a year without a benefit: it compares policies that are tuned on four fifths of the
