@@ -366,7 +366,12 @@ class ModelSearch:
     def bootstrap_tuner(
         self, frontier: Frontier, log: Log, points: np.ndarray, cross_validation: CrossValidation | None
     ) -> DrawTuner:
-        """Return `draw_tuner`: the bootstrap of this search compares policies at the same λ."""
+        """Return `draw_tuner`: the bootstrap of this search compares policies at the same λ.
+
+        Args:
+            frontier, log, points: as for `draw_tuner`.
+            cross_validation: not used.
+        """
         return self.draw_tuner(frontier, log, points)
 
     def draw_tuner(self, frontier: Frontier, log: Log, points: np.ndarray) -> DrawTuner:

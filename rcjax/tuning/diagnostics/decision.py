@@ -8,9 +8,9 @@ A log without the hard queries makes a bad policy look good. So few calls of the
 must be drawn at random. The new policy must keep its promise on the queries that the policy in service carries. It must
 gain half a point of error on all known queries, fresh and carried, each policy at its own bill there. In
 cross-validation it must lose no more than a standard error; this is not tested under a limit on seconds, which policies
-tuned on folds would not keep. A policy that broke its promise is replaced by a new one that is no worse, and a policy
-over its limit on the error or its margin, by more than chance explains, by a new one that keeps to it. A policy without
-λ cannot be compared, and is replaced by a new one without faults.
+tuned on folds would not keep. A policy that broke its promise is replaced by a new one that is no worse. A policy
+that exceeds the limit of its target by more than chance explains is replaced by a new one nearer to it. A policy
+without λ cannot be compared, and is replaced by a new one without faults.
 
 Without drift these rules replace .6 policies with a budget a year (`benchmarks.year`). A rule on the sign of the
 cross-validated gain replaced eleven a year without a benefit: it compares policies that are tuned on four fifths of the
@@ -43,7 +43,7 @@ from rcjax.solving.frontier.points import LossTerms, Points, Policies, policies_
 from rcjax.tuning.candidates import ENOUGH_QUERIES
 from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.diagnostics.findings import Finding, PrimaryFigure, assess_sample
-from rcjax.tuning.replaying.comparing import QueryLosses, comparable_log, matched_today, name_today, paired_error
+from rcjax.tuning.replaying.comparing import QueryLosses, comparable_log, matched_today, name_today
 from rcjax.tuning.replaying.replay import replay_queries
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
 from rcjax.tuning.search import search_of
@@ -92,8 +92,7 @@ class Replacement:
     """Limit of the target, in words, if the policy in service exceeds it and the new policy exceeds it by less; else
     empty."""
     exceeds: bool = False
-    """Whether the policy in service exceeds the limit, on its error, by more than chance explains, and the new policy
-    keeps to it."""
+    """Whether there is a `limit`, and the policy in service exceeds it by more than chance explains."""
     effect: str = ""
     """Money and error of the new policy on all known queries, beside the policy in service and the target, in words;
     empty if they are not comparable."""
@@ -120,8 +119,7 @@ class Replacement:
         return self.improvement > LEAST_IMPROVEMENT and (gain is None or gain.mean >= -gain.se)
 
     def describe(self, counted: Counted, *, broken: bool = False) -> tuple[str, ...]:
-        """Describe the faults, or else the new policy and why it replaces the policy or not; `broken` as for
-        `replaces`."""
+        """Describe the faults, or else the new policy and why it replaces the policy or not (see `replaces`)."""
         if self.against or self.improvement is None:
             return self.against
         replaces, then = self.replaces(broken=broken), ""
@@ -329,46 +327,46 @@ def _improvement(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log, l
 
 
 def _beside_target(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log) -> tuple[str, bool, str]:
-    """Compare a new policy with a policy on a log, in the terms of the target: `limit`, `exceeds` and `effect`.
-
-    The limit of a margin is today's error on the same queries plus the margin.
-    """
+    """Compare a new policy with a policy on a log, in the terms of the target: `limit`, `exceeds` and `effect`."""
     spec, counted = recorded_tuning(policy).spec, log.counted
     target, today = spec.target, matched_today(policy, log)
     log = comparable_log(log, (policy, new_policy) if today is None else (policy, new_policy, today))
-    before = QueryLosses.of(policy, log)
-    old, new = before.means, QueryLosses.of(new_policy, log).means
-    money, errors, promised = [old[1], new[1]], [old[0], new[0]], penalty(new_policy.expected)
-    unit, rival, todays = spec.money(money), "today's", np.zeros(1)
-    if today is not None:
-        rival, todays = name_today(today), QueryLosses.of(today, log).penalty
-    todays_error = float(todays.mean())
-    than = counted.noun if today is None else f"{counted.noun} than {rival}"
-    after, was, promise = (
-        _show_error(error, None if today is None else todays_error) for error in (new[0], old[0], promised)
-    )
-    effect = _beside(f"${unit.show(new[1])}", f"${unit.show(old[1])}", f" {unit.per}")
-    effect += f", at {_beside(after, was, f' {than}')}"
-    if promise not in ("", after):  # it is corrected for optimism
-        effect += f" (it promises {promise})"
-    if target is None or (target.name == "match" and today is None):
+    old, new = (QueryLosses.of(subject, log) for subject in (policy, new_policy))
+    rival, todays = ("today's", None) if today is None else (name_today(today), QueryLosses.of(today, log).penalty)
+    noun = counted.noun if todays is None else f"{counted.noun} than {rival}"
+    effect = _describe_effect(old, new, todays, penalty(new_policy.expected), spec, noun)
+    if target is None or not target.is_limit or (target.name == "match" and todays is None):
         return "", False, effect
-    held_to = {
-        "match": (errors, todays_error + target.value, f"the margin of {format_points(target.value)}"),
-        "budget": (money, policy.budget or target.value, "the budget"),
-        "max_error": (errors, target.value, f"the limit of {100 * target.value:.4g} %"),
-    }
-    if target.name not in held_to:
-        return "", False, effect
-    (was, becomes), limit, name = held_to[target.name]
-    most = limit * (1 + _ROUNDING_OF_LIMIT)
-    where = "over" if becomes >= was else "nearer to"
-    if becomes <= most:
-        where = "within" if was <= most else "back within"
-    exceeded = target.describe(counted, rival) if was > max(most, becomes) else ""
-    noise = Z_ONE_SIDED_95 * float(paired_error(before.penalty - todays))
-    exceeds = target.name != "budget" and was - limit > noise and becomes <= most
-    return exceeded, exceeds, f"{effect}, {where} {name}"
+    limit, name = target.value, f"the limit of {100 * target.value:.4g} %"
+    before, after = (losses.penalty if todays is None else losses.penalty - todays for losses in (old, new))
+    if target.name == "match":
+        name = f"the margin of {format_points(limit)}"
+    elif target.name == "budget":
+        limit, name, before, after = policy.budget or limit, "the budget", old.spent, new.spent
+    was, becomes, most = float(before.mean()), float(after.mean()), limit * (1 + _ROUNDING_OF_LIMIT)
+    is_nearer = was > max(most, becomes)
+    where = f"{'back ' * is_nearer}within" if becomes <= most else "nearer to" if is_nearer else "over"
+    exceeds = is_nearer and was - limit > Z_ONE_SIDED_95 * float(before.std()) / math.sqrt(len(before))
+    return target.describe(counted, rival) if is_nearer else "", exceeds, f"{effect}, {where} {name}"
+
+
+def _describe_effect(
+    old: QueryLosses, new: QueryLosses, todays: np.ndarray | None, promised: float | None, spec: Spec, noun: str
+) -> str:
+    """Describe money and error of a new policy in place of an old one's.
+
+    Args:
+        old, new: losses of the two policies on the same queries.
+        todays: (n,) today's errors, from which errors are counted in points; None: from 0, in shares.
+        promised: error that the new policy promises, corrected for optimism.
+        spec, noun: options of the tuning; kind of error that is counted, and today's model.
+    """
+    (before, spent), (after, spends) = old.means, new.means
+    unit, todays_error = spec.money([spent, spends]), None if todays is None else float(todays.mean())
+    before, after, promise = (_show_error(error, todays_error) for error in (before, after, promised))
+    spent, spends = (f"${unit.show(cost)}" for cost in (spent, spends))
+    effect = f"{_beside(spends, spent, f' {unit.per}')}, at {_beside(after, before, f' {noun}')}"
+    return effect if promise in ("", after) else f"{effect} (it promises {promise})"
 
 
 def _show_error(error: float | None, todays_error: float | None) -> str:

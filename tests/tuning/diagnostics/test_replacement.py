@@ -214,6 +214,8 @@ def test_a_policy_beyond_its_limit_is_replaced_by_one_nearer_to_it_that_costs_mo
     judged = assess_replacement(broke, policy, log, log)
     assert judged.improvement < 0
     assert judged.against == ()
+    assert (judged.replaces(broken=False), judged.replaces(broken=True)) == (True, True)
+    judged = dataclasses.replace(judged, exceeds=False)  # on fewer queries it might be chance
     assert (judged.replaces(broken=False), judged.replaces(broken=True)) == (False, True)
     (said,) = judged.describe(ERRORS, broken=True)
     assert re.search(
@@ -222,7 +224,7 @@ def test_a_policy_beyond_its_limit_is_replaced_by_one_nearer_to_it_that_costs_mo
     assert not dataclasses.replace(judged, limit="").replaces(broken=True)
 
 
-def test_a_policy_over_its_limit_by_more_than_chance_is_replaced_by_one_that_keeps_to_it(policy, asked, tmp_path):
+def test_a_policy_over_its_limit_by_more_than_chance_is_replaced_by_one_nearer_to_it(policy, asked, tmp_path):
     """Its promise is not broken if it was tuned on few queries; the note once said "back within …, it is worse"."""
     log = read(tmp_path / "over", asked)
     loose = rcjax.tune(log, max_error=0.15, intervals=False).policy
@@ -243,7 +245,7 @@ def test_a_policy_over_its_limit_by_more_than_chance_is_replaced_by_one_that_kee
             not replaced and bool(judged.limit)
         )
         assert said.endswith("the new policy is worse: the policy stays") == (not replaced)
-    assert [judged.exceeds for judged in found.values()] == [False, True, False]
+    assert [judged.exceeds for judged in found.values()] == [True, True, False]
     assert not dataclasses.replace(found[0.1], against=("the log is biased",)).replaces(broken=False)
 
 
