@@ -271,7 +271,7 @@ class Respondent:
             except CallError as problem:
                 is_rate_limit = problem.failure.status == 429
                 waits, attempt = waits + is_rate_limit, attempt + (not is_rate_limit)
-                if problem.failure.status in _FATAL:
+                if problem.failure.status in _FATAL and not problem.failure.transient:
                     self.stop(f"{problem}{_FATAL[problem.failure.status]}")
                 elif problem.failure.code in NO_CREDIT:
                     self.stop(f"out of credit: {problem}")

@@ -302,7 +302,7 @@ async def _post(
             return await posted, input_bytes
         except Exception as error:  # no error of a client may end a batch
             problem = _error_of_client(error)
-            wait = _retry_wait(error, problem.failure, retries)
+        wait = _retry_wait(problem.failure, retries)
         if problem.failure.charged:  # a refused request is not charged
             usage.end_unanswered(given_up=problem.failure.timed_out)
         else:
@@ -318,11 +318,9 @@ _BACKOFF = (0.5, 8.0)  # seconds before the first retry, and at most
 _MAX_WAIT = 120.0  # longest back-off in seconds that a server may ask for; else there is no retry
 
 
-def _retry_wait(error: Exception, failure: Failure, retries: int) -> float | None:
+def _retry_wait(failure: Failure, retries: int) -> float | None:
     """Return the seconds before the next attempt, as OpenAI's client computes them; None if no retry is of use."""
-    word = error.response.headers.get("x-should-retry") if isinstance(error, openai.APIStatusError) else None
-    may_retry = {"true": True, "false": False}.get(word or "", failure.transient)
-    if not may_retry or (failure.retry_after or 0.0) > _MAX_WAIT:
+    if not failure.transient or (failure.retry_after or 0.0) > _MAX_WAIT:
         return None
     first, longest = _BACKOFF
     return failure.retry_after or min(longest, first * 2.0 ** min(retries, 10)) * random.uniform(0.75, 1.0)
@@ -412,9 +410,10 @@ def _error_of_client(error: Exception, connected: bool = False) -> CallError:
     if isinstance(error, openai.APIError):
         code, name, kind, failure = error_word(error.body), type(error).__name__, "other", Failure(charged=True)
         if isinstance(error, openai.APIStatusError):
-            status, name = error.status_code, f"HTTP {error.status_code}"
+            status, name, headers = error.status_code, f"HTTP {error.status_code}", error.response.headers
             kind = name if status in _STATUSES else "HTTP other"
-            failure = Failure(status, code, read_retry_after(error.response.headers), is_transient(status))
+            transient = {"true": True, "false": False}.get(headers.get("x-should-retry", ""), is_transient(status))
+            failure = Failure(status, code, read_retry_after(headers), transient)
         return CallError(f"{name} ({code})" if code else name, failure, kind=kind)
     if kinds & {"TransportError", "ClientError"}:
         return connection_error(timed_out=timed_out, transient=not connected)
