@@ -131,6 +131,9 @@ keep_prompt_bytes: ContextVar[Callable[[], AbstractContextManager[ReserveBytes |
 It yields the counter of the bytes of their replies; None if shadow queries keep as many bytes as they may.
 """
 
+call_end: ContextVar[float | None] = ContextVar("call_end", default=None)
+"""The time limit of the running call, by the event loop's clock: no retry waits until then. None without a limit."""
+
 NOT_READ = "rcjax_not_read"  # a response's extension: the reason why it was not read to its end
 
 
@@ -319,11 +322,16 @@ _MAX_WAIT = 120.0  # longest back-off in seconds that a server may ask for; else
 
 
 def _retry_wait(failure: Failure, retries: int) -> float | None:
-    """Return the seconds before the next attempt, as OpenAI's client computes them; None if no retry is of use."""
-    if not failure.transient or (failure.retry_after or 0.0) > _MAX_WAIT:
+    """Return the seconds before the next attempt, as OpenAI's client computes them; None if no retry is of use.
+
+    A wait beyond the end of the call is of no use: the next model is asked at once.
+    """
+    if not failure.transient:
         return None
     first, longest = _BACKOFF
-    return failure.retry_after or min(longest, first * 2.0 ** min(retries, 10)) * random.uniform(0.75, 1.0)
+    wait = failure.retry_after or min(longest, first * 2.0 ** min(retries, 10)) * random.uniform(0.75, 1.0)
+    end, now = call_end.get(), asyncio.get_running_loop().time()
+    return None if wait > _MAX_WAIT or (end is not None and now + wait >= end) else wait
 
 
 async def stream(
