@@ -221,7 +221,7 @@ class LimitOptions:
     Args:
         deadline: Time limit for a whole request.
         timeout: Time limit for one attempt.
-        retries: Number of retries after a transient failure.
+        retries: Number of retries after a transient failure; an answer that takes too long is not requested again.
         concurrency: Number of requests at once, per worker.
         max_tokens: Limit on the tokens that each model may write for a request, over all its answers. [default: as
             clients ask]

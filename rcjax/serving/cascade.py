@@ -133,7 +133,8 @@ class Cascade:
 
     If a model still fails after its retries, the next larger model of the policy is asked. An answer whose confidence
     cannot be read is treated as an answer of the lowest confidence. If the largest model fails or the time is up, the
-    answer of highest confidence so far counts (`status` "best so far"). Retries wait as long as the server says.
+    answer of highest confidence so far counts (`status` "best so far"). Retries wait as long as the server says; if
+    that is over 120 s, or beyond the time left, there is no retry.
 
     Args:
         policy: a `Policy`, or a `Ladder`, which sends each query by one of its rungs.
@@ -154,8 +155,8 @@ class Cascade:
             log. Models outside the policy are asked only on shadow queries, for a later tuning; models that the tuning
             has not seen need prices.
         concurrency: largest number of requests in flight. A quarter as many requests of shadow calls come on top.
-        timeout: seconds for one attempt.
-        retries: retries of a request after a timeout, a lost connection, 408, 409, 429 and 5xx.
+        timeout: seconds for one attempt. An answer that takes longer may be charged, so it is not requested again.
+        retries: retries of a request after 408, 409, 429, 5xx, or a connection that fails or is lost.
         shadow: share of queries that go to all models, or their number in a period
             (`rcjax.serving.ShadowRate.of("200/week")`). These shadow queries are a fair sample to tune on. The
             `shadow_share` of an earlier cascade goes on with the traffic that it has counted. No answer waits for the

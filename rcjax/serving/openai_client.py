@@ -324,9 +324,10 @@ _MAX_WAIT = 120.0  # longest back-off in seconds that a server may ask for; else
 def _retry_wait(failure: Failure, retries: int) -> float | None:
     """Return the seconds before the next attempt, as OpenAI's client computes them; None if no retry is of use.
 
-    A wait beyond the end of the call is of no use: the next model is asked at once.
+    A wait beyond the end of the call is of no use: the next model is asked at once. Nor is a second request after an
+    answer that took too long: it would be as slow, and both are charged.
     """
-    if not failure.transient:
+    if not failure.transient or (failure.timed_out and failure.charged):
         return None
     first, longest = _BACKOFF
     wait = failure.retry_after or min(longest, first * 2.0 ** min(retries, 10)) * random.uniform(0.75, 1.0)
