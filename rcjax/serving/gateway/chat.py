@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -36,18 +36,20 @@ STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "
 """Headers of a stream of events."""
 
 COMMENT_SECONDS = 15.0
-"""Seconds between comments in a stream without an event yet. Before the first comment, an error has its own status."""
+"""Seconds of silence in a stream until a comment. Before the first comment or event, an error has its own status."""
 
 
 class Responder:
     """Sends the answer to one request over ASGI, in the format of chat completions.
 
-    `has_begun` says whether a part of the answer has been sent, `is_complete` whether the whole answer has been sent.
+    `has_begun` says whether a part of the answer has been sent, `is_complete` whether the whole answer has been sent,
+    and `last_sent` when the last part was sent, by `time.monotonic`.
     """
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self.has_begun = self.is_complete = False
+        self.last_sent = time.monotonic()
         self._waiting: list[bytes] = []
         self._size = 0  # bytes that wait
         self._writing: asyncio.Task[None] | None = None
@@ -101,7 +103,7 @@ class Responder:
 
     async def _body(self, body: bytes, *, more: bool) -> None:
         """Send a part of the body; the parts of one turn of the event loop go out in one write."""
-        self.is_complete = not more
+        self.is_complete, self.last_sent = not more, time.monotonic()
         self._waiting.append(body)
         self._size += len(body)
         if self._writing is not None and self._writing.done():
@@ -218,7 +220,7 @@ class RequestHandler:
         await self._send_rest(result)
 
     async def _keep_open(self, asking: Awaitable[Result]) -> Result:
-        """Wait for the result; send comments into a stream without an event, because proxies cut silent streams."""
+        """Wait for the result; send comments into a silent stream, because proxies cut it."""
         if not self.request.stream:
             return await asking
         has_ended = asyncio.Event()
@@ -230,12 +232,13 @@ class RequestHandler:
             await asyncio.gather(commenting, return_exceptions=True)
 
     async def _comment_until(self, has_ended: asyncio.Event) -> None:
-        while not has_ended.is_set() and not self._first_report:
-            try:
-                await asyncio.wait_for(has_ended.wait(), COMMENT_SECONDS)
-            except TimeoutError:
-                if not self._first_report:
-                    await self.responder.send_comment(id_headers(self.context.query_id))
+        while not has_ended.is_set() and not self.responder.is_complete:
+            wait = self.responder.last_sent + COMMENT_SECONDS - time.monotonic()
+            if wait <= 0:
+                await self.responder.send_comment(id_headers(self.context.query_id))
+            else:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(has_ended.wait(), wait)
 
     @property
     def _seconds_left(self) -> float:
