@@ -447,6 +447,8 @@ class Caller:
             votes = min(endpoint.samples, exchange.usage.replies)
             answers = votes * reply_samples(endpoint.options_for(query.options))
             exchange.pace.add(call.output_tokens / answers, call.seconds)
+        if exchange.is_checking and exchange.reading is not None and exchange.pace is not None:
+            exchange.pace.add_check(exchange.check_cost)
         problem = None
         if self._observe is not None:
             try:
