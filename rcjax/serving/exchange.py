@@ -346,6 +346,10 @@ class Caller:
         self._warned: set[str] = set()
         self._paces = {model: endpoint.guess_pace() for model, endpoint in endpoints.items()}
 
+    def continue_paces(self, before: Caller, models: Iterable[str]) -> None:
+        """Continue the paces of these models from the caller that this one replaces."""
+        self._paces |= {model: before._paces[model] for model in models}
+
     def estimate_cost(self, query: Query, model: str) -> float:
         """Estimate the money that an answer may cost, from the length of the prompt and the limit on tokens."""
         return self.endpoints[model].estimate_cost(query.messages, query.options, self._paces[model])

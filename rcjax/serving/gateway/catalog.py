@@ -240,7 +240,9 @@ class Catalog:
     """The clients."""
 
     def continue_from(self, before: Catalog) -> None:
-        """Continue the bills of changed policies from the last catalog; unchanged policies keep their bills."""
+        """Continue the bills of changed policies, and the paces of unchanged models, from the last catalog."""
+        unchanged = [name for name, model in self.models.items() if before.models.get(name) == model]
+        self.unjudged_caller.continue_paces(before.unjudged_caller, unchanged)
         for name, deployment in self.policies.items():
             if deployment is before.policies[name]:
                 continue
