@@ -42,10 +42,9 @@ class BudgetSpentError(RuntimeError):
 
     def __init__(self, period: Period, end: float | None) -> None:
         if end is None:
-            problem = f"what is left of {period} beside running requests does not cover this one"
-            super().__init__(f"{problem}: try again")
+            super().__init__(f"running requests have reserved the money that is left of {period}: try again")
         else:
-            problem = f"what is left of {period} does not cover this request"
+            problem = f"the money left of {period} does not cover this request"
             super().__init__(f"{problem}: the next {period.every} begins {format_minute(end)}")
         self.end = end
 
@@ -53,6 +52,12 @@ class BudgetSpentError(RuntimeError):
 def format_minute(time: float) -> str:
     """Format a time in seconds since 1970 for people, to the minute."""
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def describe_new_period(every: str, before: str) -> str:
+    """Describe a change of the period of a policy's or a client's money, whose total then begins at $0."""
+    change = f"its money is for a {every} from now on, not for a {before}"
+    return f"{change}: what was spent before the change does not count in it"
 
 
 @contextmanager
@@ -119,8 +124,9 @@ class Billing:
         path = f"{log}.totals"
         if not _has_content(path) and _has_content(log):
             state = f"{path} is empty" if os.path.exists(path) else f"there is no {path}"
-            news = f"policy {self.charge.policy}: {state}: what was spent before is not known"
-            warnings.warn(visible(news), CascadeWarning, stacklevel=4)
+            news = f"policy {self.charge.policy}: {state}: what was spent before counts as $0"
+            advice = "if the file was lost, put it back and start again"
+            warnings.warn(visible(f"{news}: {advice}"), CascadeWarning, stacklevel=4)
         return FileTotals(path)
 
     @property
@@ -356,8 +362,7 @@ class Billing:
             self._read_spending()
         if isinstance(own, PeriodBill) and isinstance(other, PeriodBill):
             if own.period.every != other.period.every:
-                change = f"its money is for a {own.period.every} from now on, not for a {other.period.every}"
-                news = f"policy {self.charge.policy}: {change}: what was spent before the change does not count in it"
+                news = f"policy {self.charge.policy}: {describe_new_period(own.period.every, other.period.every)}"
                 warnings.warn(visible(news), CascadeWarning, stacklevel=2)
             elif self._totals is None:
                 means = {"mean_paid": own.mean_paid, "mean_expected": own.mean_expected}

@@ -242,10 +242,10 @@ def test_a_log_without_totals_says_so(tmp_path, today):
         ask(Worker(path, today), today, range(3))
         Worker(path, today)
     os.remove(f"{path}.totals")
-    with pytest.warns(CascadeWarning, match=r"policy policy: there is no .*totals: what was spent before is not known"):
+    with pytest.warns(CascadeWarning, match=r"policy policy: there is no .*totals: what .* put it back"):
         Worker(path, today)
     open(f"{path}.totals", "w").close()
-    with pytest.warns(CascadeWarning, match=r"policy policy: .*totals is empty: what was spent before is not known"):
+    with pytest.warns(CascadeWarning, match=r"policy policy: .*totals is empty: what .* put it back"):
         Worker(path, today)
 
 

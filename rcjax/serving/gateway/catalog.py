@@ -25,6 +25,7 @@ from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.signals import ReplyCheck, Signal
 from rcjax.policy.signals.signal import signal_by_name, signal_from_record
 from rcjax.policy.spec import recorded_request_settings, recorded_tuning
+from rcjax.serving.billing import describe_new_period
 from rcjax.serving.call_log import CallLog, ShadowCost, ShadowRate
 from rcjax.serving.cascade import Cascade, gather_all
 from rcjax.serving.endpoints import THINKING, Endpoint, checked_options
@@ -268,6 +269,10 @@ class Catalog:
             yield f"the file of keys is loaded: {', '.join(client.name or '' for client in self.key_ring.named)}"
         elif not changed and self.models == before.models:
             yield "the files were read again: nothing has changed"
+        for client in self.key_ring.named:
+            old = before.key_ring.by_name(client.name)
+            if old is not None and client.money is not None and client.money.every != old.period.every:
+                yield f"client {client.name}: {describe_new_period(client.money.every, old.period.every)}"
 
 
 def digest_of(policy: AbstractPolicy) -> str:

@@ -438,7 +438,7 @@ async def _handle_error(gateway: Gateway, _: Request, problem: Exception) -> Res
 async def _handle_unknown_path(gateway: Gateway, _: Request, problem: Exception) -> Response:
     headers = getattr(problem, "headers", None) or {}
     if getattr(problem, "status_code", 404) == 405:
-        error = ApiError(405, f"this path takes {headers.get('Allow')} alone", "unknown_method")
+        error = ApiError(405, f"this path accepts {headers.get('Allow')} only", "unknown_method")
     else:
         advice = "use /v1/chat/completions, /v1/responses or /v1/models"
         error = ApiError(404, f"there is no such path: {advice}", "unknown_path")

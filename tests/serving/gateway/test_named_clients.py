@@ -257,6 +257,21 @@ def test_a_changed_file_of_keys_is_loaded_and_a_broken_file_is_not(keys, caplog)
         assert keys.ask(service, "b").status == 200
 
 
+def test_a_change_of_the_period_of_a_client_says_that_its_total_begins_anew(keys, caplog):
+    """Money without a limit is counted by the month, and a new limit for a month goes on with that."""
+    caplog.set_level("INFO", "rcjax.serving")
+    keys.add("a", 'money = "1/day"').add("b")
+    with gateway(behave=behave, keys_file=keys.path) as service:
+        keys.path.write_text(keys.path.read_text().replace("1/day", "1/month") + 'money = "1/month"\n')
+        until(lambda: service.app.state.gateway.catalog.key_ring.by_name("b").money is not None)
+        until(lambda: "the file of keys is loaded" in caplog.text)
+    news = [line for line in caplog.messages if "from now on" in line]
+    assert news == [
+        "client a: its money is for a month from now on, not for a day: "
+        "what was spent before the change does not count in it"
+    ]
+
+
 def test_money_holds_over_restarts(keys):
     keys.add("a", 'money = "1/month"')
     with gateway(behave=behave, keys_file=keys.path) as service:
