@@ -138,7 +138,7 @@ class Cascade:
 
     Args:
         policy: a `Policy`, or a `Ladder`, which sends each query by one of its rungs.
-        client: an `openai.AsyncOpenAI` for any OpenAI-compatible endpoint, or one for each model by name.
+        api_client: an `openai.AsyncOpenAI` for any OpenAI-compatible endpoint, or one for each model by name.
         signal: the signal, from `rcjax.policy.signals`, that reads the confidence; or a signal for each model by name.
             It must be the signal of the policy's log. A policy tuned on a log of `rcjax collect` records its signal:
             then none is needed, and another is refused. The record of a `rcjax.policy.signals.ReplyCheck` that runs
@@ -186,7 +186,7 @@ class Cascade:
     def __init__(
         self,
         policy: AbstractPolicy,
-        client: openai.AsyncOpenAI | Mapping[str, openai.AsyncOpenAI],
+        api_client: openai.AsyncOpenAI | Mapping[str, openai.AsyncOpenAI],
         *,
         signal: Signal | Mapping[str, Signal | None] | None = None,
         log: CallLog | None = None,
@@ -216,7 +216,7 @@ class Cascade:
             others = ", ".join(self.all_models[len(policy.models) :])
             raise ValueError(f"models: {others}: the policy has {', '.join(policy.models)}; others need shadow above 0")
         self.billing = Billing(policy, name, log, ledger, stops_at_budget=stops_at_budget)
-        defaults = RequestDefaults(client, signal, options or {}, models or {}, timeout, retries)
+        defaults = RequestDefaults(api_client, signal, options or {}, models or {}, timeout, retries)
         self._caller = Caller(make_endpoints(policy, self.all_models, defaults), log, concurrency, observe, timeout)
         self._observe_shadow = observe_shadow or (lambda outcome: None)
         self._salt = salt

@@ -269,12 +269,14 @@ def make_endpoints(policy: AbstractPolicy, models: Sequence[str], defaults: Requ
     api_clients = api_clients if isinstance(api_clients, Mapping) else dict.fromkeys(models, api_clients)
     missing = [model for model in models if model not in api_clients]
     if missing:
-        raise ValueError(f"client: none given for {', '.join(missing)}")
+        raise ValueError(f"api_client: none given for {', '.join(missing)}")
     records, prices = recorded_request_settings(policy), prices_by_model(policy)
     signals = _signals(models, defaults, records)
     for model in models:
         if not isinstance(api_clients[model], openai.AsyncOpenAI):
-            raise ValueError(f"client of {model}: give an openai.AsyncOpenAI, not {describe_type(api_clients[model])}")
+            raise ValueError(
+                f"api_client of {model}: give an openai.AsyncOpenAI, not {describe_type(api_clients[model])}"
+            )
         _require_signal(signals[model], model)
         _require_as_tuned(records.get(model, {}), signals[model], model)
     _require_keys(policy, signals)

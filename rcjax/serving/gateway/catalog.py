@@ -54,7 +54,7 @@ class Settings:
 
     policies: Mapping[str, Path | None]
     """The file of each policy, by the policy's name for clients; None for a policy that is still to come."""
-    models: Path
+    models_file: Path
     """The file of the models."""
     pass_model: str | None = None
     """The model that answers while a policy's file is missing; None if the file must exist."""
@@ -322,7 +322,7 @@ class CatalogMaker:
                 policies[name] = load_policy(path)
             elif settings.pass_model is not None:
                 policies[name] = None
-        catalog = self.make(policies, read_models(settings.models), before)
+        catalog = self.make(policies, read_models(settings.models_file), before)
         for name, deployment in catalog.policies.items():
             bill = deployment.cascade.billing.bill
             if isinstance(bill, PeriodBill) and settings.ledger is None and settings.log_file is None:
@@ -348,14 +348,16 @@ class CatalogMaker:
             missing = ", ".join(name for name in names if name is not None and name not in models)
             if missing:
                 raise ValueError(
-                    f"{option}: {settings.models.name} has no table for {missing}: add it, or name another"
+                    f"{option}: {settings.models_file.name} has no table for {missing}: add it, or name another"
                 )
         endpoints = {name: self._endpoint(model) for name, model in models.items()}
         for name, policy in policies.items():
             path = settings.policies[name]
             where = path.name if path is not None and policy is not None else f"--pass {settings.pass_model}"
             if name in models:
-                raise ValueError(f"{settings.models.name}: {name} is the name of a policy too: give one another name")
+                raise ValueError(
+                    f"{settings.models_file.name}: {name} is the name of a policy too: give one another name"
+                )
             try:
                 deployments[name] = self._deploy(name, policy, models, before)
             except ValueError as problem:
@@ -377,7 +379,7 @@ class CatalogMaker:
         records = recorded_request_settings(policy)
         missing = ", ".join(model for model in policy.models if model not in models)
         if missing:
-            raise ValueError(f"it asks {missing}, for which {settings.models.name} has no table: add it")
+            raise ValueError(f"it asks {missing}, for which {settings.models_file.name} has no table: add it")
         called = {model: models[model] for model in (*policy.models, *self._shadow_models(tuned, models))}
         for model, entry in called.items():
             options = {**records.get(model, {}).get("options", {}), **entry.options}
@@ -434,7 +436,7 @@ class CatalogMaker:
             checked_options(dict(model.options))
         except ValueError as problem:
             reason = str(problem).removeprefix(f"model {model.name}: ")
-            raise ValueError(f"{self.settings.models.name}, model {model.name}: {reason}") from None
+            raise ValueError(f"{self.settings.models_file.name}, model {model.name}: {reason}") from None
         kept = {
             name: value
             for name, value in model.options.items()

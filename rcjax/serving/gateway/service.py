@@ -172,7 +172,7 @@ class Gateway:
 
     def _signatures(self) -> list[Any]:
         """Return a signature of each file, which changes with the file."""
-        paths = (*self.settings.policies.values(), self.settings.models, self.settings.keys_file)
+        paths = (*self.settings.policies.values(), self.settings.models_file, self.settings.keys_file)
         return [file_signature(path) for path in paths if path is not None]
 
     def _update_bills(self) -> None:
@@ -246,7 +246,7 @@ class Gateway:
             return
         self._refusal = None
         self.install(catalog, before)
-        for line in catalog.describe_changes(before, self.settings.models.name):
+        for line in catalog.describe_changes(before, self.settings.models_file.name):
             _LOGGER.info(visible(line))
 
     def install(self, catalog: Catalog, before: Catalog | None) -> None:
