@@ -23,7 +23,7 @@ from rcjax.policy.policy import AbstractPolicy
 from rcjax.serving.call_log import Call, CallLog, Charge
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.ledger import Ledger
-from rcjax.serving.totals import FileTotals, QueryCount, Total, Totals
+from rcjax.serving.totals import QueryCount, Total, TotalsFile, TotalStore
 
 _SECONDS_BETWEEN_WARNINGS = 60.0  # between two warnings of expensive answers
 
@@ -117,7 +117,7 @@ class Billing:
             self._totals.start()
         self._read_spending()
 
-    def _open_totals(self, log: str | None, ledger: Ledger | None) -> Totals | None:
+    def _open_totals(self, log: str | None, ledger: Ledger | None) -> TotalStore | None:
         """Return the store through which processes share the bill; None for a bill of this process alone."""
         if ledger is not None or not isinstance(self.bill, PeriodBill) or log is None:
             return None if self.bill is None else ledger
@@ -127,7 +127,7 @@ class Billing:
             news = f"policy {self.charge.policy}: {state}: what was spent before counts as $0"
             advice = "if the file was lost, put it back and start again"
             warnings.warn(visible(f"{news}: {advice}"), CascadeWarning, stacklevel=4)
-        return FileTotals(path)
+        return TotalsFile(path)
 
     @property
     def position(self) -> float:
@@ -347,7 +347,7 @@ class Billing:
     def continue_from(self, before: Billing) -> None:
         """Continue the bill that this one replaces: its balance or spending, and the clients' bills.
 
-        A `FileTotals` stays in use, with its unwritten payments. Another kind of period has a total of its own, and
+        A `TotalsFile` stays in use, with its unwritten payments. Another kind of period has a total of its own, and
         begins at $0. Requests that began before keep the old bill: both bills share their reservations, and the old
         bill forwards late costs.
         """
@@ -355,7 +355,7 @@ class Billing:
         self._clients, self._reserved, before._successor = before._clients, before._reserved, self
         if isinstance(own, Bill) and isinstance(other, Bill):
             self.bill = replace(own, balance=other.balance)
-        elif isinstance(self._totals, FileTotals) and isinstance(before._totals, FileTotals):
+        elif isinstance(self._totals, TotalsFile) and isinstance(before._totals, TotalsFile):
             self._totals, self._has_begun = before._totals, False
             self._shared_total()  # registers this period's total, so that `publish` reads it
             self._totals.publish()

@@ -35,7 +35,7 @@ from rcjax.serving.gateway.clients import KeyRing
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ModelSettings, describe_variable, read_models
 from rcjax.serving.openai_client import make_api_client, openai
-from rcjax.serving.totals import FileTotals
+from rcjax.serving.totals import TotalsFile
 from rcjax.serving.usage import TOKEN_LIMITS, token_limit
 
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
@@ -121,16 +121,16 @@ class Settings:
             return ring
         return KeyRing.of_keys(self.keys(), models if self.open_models else ())
 
-    def make_client_totals(self) -> FileTotals:
+    def make_client_totals(self) -> TotalsFile:
         """Make the clients' totals over all workers, in a file beside the log.
 
         Without a log, the totals last until the service ends. The file is not the file of the policies' bills, because
         each payment of a bill writes that file on the event loop.
         """
         if self.log_file is not None:
-            return FileTotals(f"{self.log_file}.clients")
+            return TotalsFile(f"{self.log_file}.clients")
         folder = os.environ.get(METRICS_FOLDER)
-        return FileTotals(None if folder is None else Path(folder) / "clients.totals")
+        return TotalsFile(None if folder is None else Path(folder) / "clients.totals")
 
     def open_log(self, observe: Callable[[str], None] | None = None) -> CallLog | None:
         """Open the call log; None without one. Raises OSError if it cannot be opened.

@@ -35,7 +35,7 @@ from rcjax._base.files import lock_folder_of, write_atomically
 from rcjax.policy.ladder import Period, split_per_period
 from rcjax.serving.billing import covers, format_minute, reserving
 from rcjax.serving.failures import ApiError
-from rcjax.serving.totals import Total, Totals
+from rcjax.serving.totals import Total, TotalStore
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -256,7 +256,7 @@ _RESERVATION: ContextVar[object] = ContextVar("reservation", default=None)
 class ClientLimits:
     """Enforces the limits of clients, and counts the requests and money of each name in totals of all workers."""
 
-    def __init__(self, totals: Totals) -> None:
+    def __init__(self, totals: TotalStore) -> None:
         self._totals = totals
         self._by_client: dict[str, _ClientState] = {}
 

@@ -314,7 +314,7 @@ class Gateway:
 
     def _require_permitted(self, request: ChatRequest, client: Client) -> None:
         """Refuse a request with ApiError if the service's limits or the client's permissions exclude it."""
-        require_permitted(request, self.settings.limits.allow_field, self.settings.limits.max_tokens)
+        require_permitted(request, self.settings.limits)
         catalog, name = self.catalog, request.model
         if (name in catalog.policies or name in catalog.models) and not client.may_call(name, catalog.policies):
             problem = "this key may not use this model: GET /v1/models lists the models of this key"

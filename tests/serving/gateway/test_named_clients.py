@@ -20,7 +20,7 @@ from rcjax.serving.failures import ApiError
 from rcjax.serving.gateway import clients
 from rcjax.serving.gateway.catalog import METRICS_FOLDER, Settings
 from rcjax.serving.gateway.clients import Client, ClientLimits, KeyRing, add_key
-from rcjax.serving.totals import FileTotals
+from rcjax.serving.totals import TotalsFile
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
@@ -169,7 +169,7 @@ def test_requests_reserve_money_and_the_rest_is_the_limit(keys, fields):
 
 
 def test_a_request_refused_for_reserved_money_may_be_tried_again_at_once():
-    client, limits = Client("0" * 64, money=Period(1.0, "month"), name="a"), ClientLimits(FileTotals(None))
+    client, limits = Client("0" * 64, money=Period(1.0, "month"), name="a"), ClientLimits(TotalsFile(None))
     with limits.reserve(client, lambda: 0.6):
         with pytest.raises(ApiError, match=r"its running requests have reserved .*try again") as refused:
             limits.reserve(client, lambda: 0.6).__enter__()
@@ -180,7 +180,7 @@ def test_a_request_refused_for_reserved_money_may_be_tried_again_at_once():
 
 
 def test_what_a_running_request_has_paid_is_not_reserved_too():
-    client, limits = Client("0" * 64, money=Period(1.0, "month"), name="a"), ClientLimits(FileTotals(None))
+    client, limits = Client("0" * 64, money=Period(1.0, "month"), name="a"), ClientLimits(TotalsFile(None))
     with limits.reserve(client, lambda: 0.75):
         limits.pay(client, 0.5)
         with limits.reserve(client, lambda: 0.25):
