@@ -119,8 +119,8 @@ class _ShadowCalls:
     """The models to ask."""
     exchanges: list[Exchange]
     """The exchanges with these models so far."""
-    until_end: ExitStack
-    """Releases the query's slot, money and bytes at its end, and logs the models that were not asked."""
+    resources: ExitStack
+    """The query's slot, money and bytes, released at its end; then the models that were not asked are logged."""
     reserve_bytes: ReserveBytes
 
 
@@ -261,12 +261,11 @@ class Cascade:
         end = None if deadline is None else time.monotonic() + deadline
         result, shadow_calls = await self._answer(full, end, deliver)
         if shadow_calls is not None:
-            until_end = shadow_calls.until_end
             task = asyncio.create_task(self._ask_others(shadow_calls))
             self._background.add(task)  # the event loop keeps only a weak reference
             task.add_done_callback(self._background.discard)
             # A task that is cancelled before its first step has released nothing.
-            task.add_done_callback(lambda _: until_end.close())
+            task.add_done_callback(lambda _: shadow_calls.resources.close())
         if result.status == "failed":
             raise CascadeError(result)
         return result
@@ -338,14 +337,14 @@ class Cascade:
             drawn = self.policy.draw_rung(self._lot(query.id, query.messages), position)
         exchanges = list[Exchange]()
         estimate_cost = partial(self._estimate_rung, query)
-        with ExitStack() as until_shadow_end, ExitStack() as until_paid:
+        with ExitStack() as shadow_resources, ExitStack() as reservations:
             reserving = self.billing.reserve_candidate((drawn, 0), estimate_cost, query.client)
-            rung_index = until_paid.enter_context(reserving)
+            rung_index = reservations.enter_context(reserving)
             rung = self.policy.rungs[rung_index]
             policy = rung.for_segment(query.segment)
             reported_rung = None if position is None else rung_index
-            reserve_bytes = until_shadow_end.enter_context(self._keep_shadow()) if query.is_shadow_query else None
-            is_shadow = reserve_bytes is not None and until_paid.enter_context(
+            reserve_bytes = shadow_resources.enter_context(self._keep_shadow()) if query.is_shadow_query else None
+            is_shadow = reserve_bytes is not None and reservations.enter_context(
                 self._reserve_others(policy.models, query)
             )
             if reserve_bytes is not None:
@@ -362,12 +361,12 @@ class Cascade:
             others = [model for model in self.all_models if model not in {call.model for call in result.calls}]
             if reserve_bytes is None or not is_shadow or not others:
                 return result, None
-            until_paid.close()  # the bill has the answer's cost: from now on, only the other models need money
-            until_shadow_end.enter_context(self.billing.reserve(self._estimate_sum(query, others)))
+            reservations.close()  # the bill has the answer's cost: from now on, only the other models need money
+            shadow_resources.enter_context(self.billing.reserve(self._estimate_sum(query, others)))
             query = replace(query, charge=self.billing.shadow_charge, is_shadow_call=True)
             exchanges = list[Exchange]()
-            until_shadow_end.callback(self._log_unasked, query, others, exchanges)
-            return result, _ShadowCalls(query, others, exchanges, until_shadow_end.pop_all(), reserve_bytes)
+            shadow_resources.callback(self._log_unasked, query, others, exchanges)
+            return result, _ShadowCalls(query, others, exchanges, shadow_resources.pop_all(), reserve_bytes)
 
     def _estimate_rung(self, query: Query, index: int) -> float:
         """Estimate the money that a query may cost on a rung if each of its models is asked."""
@@ -431,7 +430,7 @@ class Cascade:
         """Ask the models that the policy did not ask."""
         reserve_reply_bytes.set(shadow_calls.reserve_bytes)
         query, exchanges = shadow_calls.query, shadow_calls.exchanges
-        with shadow_calls.until_end:
+        with shadow_calls.resources:
             try:
                 await gather_all(self._caller.call(query, model, None, exchanges) for model in shadow_calls.models)
             finally:  # a service that stops still pays for the calls made

@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -29,7 +29,7 @@ from rcjax.serving.exchange import Exchange, Piece, calls_of
 from rcjax.serving.failures import ApiError, upstream_error
 from rcjax.serving.gateway.catalog import Catalog, Deployment, Settings
 from rcjax.serving.gateway.chat_request import ChatRequest, id_headers, parse_chat_request, read_object
-from rcjax.serving.gateway.clients import Client, ClientLimits
+from rcjax.serving.gateway.clients import Client
 from rcjax.serving.gateway.metrics import Metrics
 
 STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
@@ -160,7 +160,8 @@ class RequestContext:
     query_id: str
     segment: str | None
     """The query's segment; None if unknown."""
-    client_limits: ClientLimits
+    reserve_money: Callable[[Callable[[], float]], AbstractContextManager[None]]
+    """Puts aside the client's money for the request, given a function that estimates its cost."""
 
 
 @dataclass(slots=True)
@@ -197,7 +198,7 @@ class RequestHandler:
         """Answer the request. Raises ApiError if no model does."""
         name, deployment = self.request.model, self._deployment
         try:
-            with self.context.client_limits.reserve(self.context.client, self._estimate_cost):
+            with self.context.reserve_money(self._estimate_cost):
                 if deployment is None or not self._is_judged:
                     result = await self._keep_open(self._ask_model(deployment))
                 else:

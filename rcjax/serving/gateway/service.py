@@ -273,7 +273,8 @@ class Gateway:
                 with self._answering():
                     request = responder.read(body)
                     self._require_permitted(request, client)
-                    context = RequestContext(client, query, read_segment(headers), self.client_limits)
+                    reserve_money = partial(self.client_limits.reserve, client)
+                    context = RequestContext(client, query, read_segment(headers), reserve_money)
                     handler = RequestHandler(
                         self.settings, self.catalog, self.metrics, request, context, responder, start
                     )
