@@ -177,8 +177,9 @@ class Billing:
         if isinstance(self.bill, PeriodBill):
             with self._reserve_covered(self.bill.period, candidates, estimate_cost) as candidate:
                 yield candidate
-        else:
-            yield self._choose_by_aim(candidates, client)
+        else:  # the bill of the policy, or of a client with a name, may aim at $0
+            bill = self.bill if client is None else self._clients.get(client)
+            yield candidates[-1] if bill is not None and not bill.target_cost(time.time()) else candidates[0]
 
     @contextmanager
     def _reserve_covered(
@@ -200,11 +201,6 @@ class Billing:
         index = covered[0] if covered else len(candidates) - 1
         with self.reserve(costs[index]):
             yield candidates[index]
-
-    def _choose_by_aim(self, candidates: Sequence[Candidate], client: str | None) -> Candidate:
-        """Return the first candidate, or the cheapest one if the bill of the policy or the named client aims at $0."""
-        bill = self.bill if client is None else self._clients.get(client)
-        return candidates[-1] if bill is not None and not bill.target_cost(time.time()) else candidates[0]
 
     @contextmanager
     def reserve_shadow(self, cost: float) -> Iterator[bool]:

@@ -334,7 +334,7 @@ class Cascade:
         drawn, position = 0, None
         if len(self.policy.rungs) > 1:
             position = self.billing.position_of(query.client)
-            drawn = self.policy.draw_rung(self._lot(query.id, query.messages), position)
+            drawn = self.policy.draw_rung(self._draw_key(query.id, query.messages), position)
         exchanges = list[Exchange]()
         estimate_cost = partial(self._estimate_rung, query)
         with ExitStack() as shadow_resources, ExitStack() as reservations:
@@ -381,11 +381,11 @@ class Cascade:
         name = uuid.uuid4().hex if query_id is None else str(query_id)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         share = self.shadow_share.count_and_share(time.time()) if self.shadow else 0.0
-        is_shadow_query = share > 0 and draw_lot("shadow", self._lot(name, conversation)) < share
+        is_shadow_query = share > 0 and draw_lot("shadow", self._draw_key(name, conversation)) < share
         form = request_form_of(conversation, options)
         return Query(name, conversation, options, is_shadow_query=is_shadow_query, request_form=form)
 
-    def _lot(self, query_id: str, messages: Sequence[Any]) -> str:
+    def _draw_key(self, query_id: str, messages: Sequence[Any]) -> str:
         """Return the key for a query's draws: its id and a hash of its messages, as a client may repeat an id."""
         digest = hashlib.sha256(json.dumps(messages, default=str).encode()).hexdigest()
         return f"{'' if self._salt is None else self._salt + ':'}{query_id}:{digest}"
@@ -482,7 +482,8 @@ class Cascade:
         if not usable:
             textless = next((exchange for exchange in reversed(exchanges) if exchange.completion is not None), None)
             return make_result(query, "failed", textless, exchanges, parallel_calls)
-        surest = max(usable, key=_confidence_of)
+        # An answer without a confidence is the least sure.
+        surest = max(usable, key=lambda exchange: -1.0 if (sure := exchange.call.confidence) is None else sure)
         return make_result(query, "best so far", surest, exchanges, parallel_calls)
 
     async def _ask_both(
@@ -513,11 +514,6 @@ def _raise_first(outcomes: Iterable[object]) -> None:
     for outcome in outcomes:
         if isinstance(outcome, Exception):
             raise outcome
-
-
-def _confidence_of(exchange: Exchange) -> float:
-    """Return the confidence of an answer, for the order of answers; one without a confidence comes last."""
-    return -1.0 if exchange.call.confidence is None else exchange.call.confidence
 
 
 def _shadow_share(shadow: float | ShadowRate | ShadowShare, log: CallLog | None, policy: str) -> ShadowShare:

@@ -248,7 +248,7 @@ def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], request_fo
     return record_request_settings(endpoint.signal, others, endpoint.price, request_form)
 
 
-#: Fields of a chunk that are no content.
+#: Fields of a chunk that hold no content.
 _USUAL_FIELDS = frozenset(
     {"id", "object", "created", "model", "choices", "usage", "obfuscation", "service_tier", "system_fingerprint"}
 )
@@ -274,8 +274,8 @@ class Delivery:
 
     async def forward(self, chunk: Mapping[str, Any]) -> None:
         """Deliver a chunk, or hold it back until one has content."""
-        more = (value for name, value in chunk.items() if name not in _USUAL_FIELDS)  # a moderation of the prompt
-        if not chunk["choices"] and all(value is None for value in more):  # the usage, of one request alone
+        others = (value for name, value in chunk.items() if name not in _USUAL_FIELDS)  # a moderation of the prompt
+        if not chunk["choices"] and all(value is None for value in others):  # it has the usage of this request only
             return
         deltas = (as_object(choice.get("delta")) for choice in chunk["choices"])
         has_content = any(value for delta in deltas for name, value in delta.items() if name != "role")

@@ -212,30 +212,30 @@ class LimitedStream(HTTP.AsyncByteStream):
         size, loop, request = 0, asyncio.get_running_loop(), self._response.request
         seconds = None if self._by_pieces else request.extensions.get("timeout", {}).get("read")
         end = None if seconds is None else loop.time() + seconds
-        async for part in _arrived(self._stream):
+        async for part in _read_parts(self._stream):
             size += len(part)
             if end is not None and loop.time() > end:  # a slow sender keeps to the limit of each single read
                 raise HTTP.ReadTimeout("the reply takes too long", request=request)
             if size > self._max_bytes:
                 self._response.extensions.setdefault(NOT_READ, f"larger than {self._max_bytes:,} bytes")
                 return
-            if not self._by_pieces:
-                if not reserve_reply_bytes.get()(len(part)):
-                    self._response.extensions.setdefault(NOT_READ, "too large beside others at once")
-                    return
+            if self._by_pieces:
+                turns = fair_queue("pieces")
+                for start in range(0, len(part), _PIECE):
+                    await turns.wait_turn()
+                    yield part[start : start + _PIECE]
+            elif reserve_reply_bytes.get()(len(part)):
                 yield part
-                continue
-            turns = fair_queue("pieces")
-            for start in range(0, len(part), _PIECE):
-                await turns.wait_turn()
-                yield part[start : start + _PIECE]
+            else:
+                self._response.extensions.setdefault(NOT_READ, "too large beside others at once")
+                return
 
     async def aclose(self) -> None:
         """Close the stream."""
         await self._stream.aclose()
 
 
-async def _arrived(stream: Any) -> AsyncIterator[bytes]:
+async def _read_parts(stream: Any) -> AsyncIterator[bytes]:
     """Yield the parts of a response. If the connection breaks, also yield the parts that aiohttp would drop."""
     try:
         async for part in stream:

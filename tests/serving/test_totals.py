@@ -189,7 +189,7 @@ def test_only_limits_by_the_minute_are_counted_by_the_minute(path):
     totals = TotalsFile(path)
     limits = ClientLimits(totals)
     for client in (Client("0" * 64, name="free"), Client("0" * 64, requests=3, name="limited")):
-        with limits.admitted(client):
+        with limits.admit(client):
             limits.pay(client, 1.0)
     totals.sync()
     rows = [row[:2] for row in json.loads(path.read_bytes())["totals"]]

@@ -261,7 +261,7 @@ class ClientLimits:
         self._by_client: dict[str, _ClientState] = {}
 
     @contextmanager
-    def admitted(self, client: Client) -> Iterator[None]:
+    def admit(self, client: Client) -> Iterator[None]:
         """Admit a request of a client, and count it until it ends. Raises ApiError 429 beyond the client's limits."""
         if client.name is None:
             yield

@@ -159,7 +159,6 @@ class Gateway:
         self.install(self._maker.read(), None)
         self._update_bills()
         self._failing: set[str] = set()  # steps of the watch whose last run failed
-        self._sync_failed = False
         self.client_limits.track(self.catalog.key_ring.named)
         self._totals.sync()
 
@@ -186,15 +185,7 @@ class Gateway:
     async def _share_totals(self) -> None:
         """Synchronise the clients' totals with other workers."""
         self.client_limits.track(self.catalog.key_ring.named)
-        try:
-            await asyncio.to_thread(self._totals.sync)
-        except OSError as problem:
-            if not self._sync_failed:
-                news = "the spending of clients cannot be saved, and is lost at the next stop"
-                _LOGGER.error("%s: %s", news, describe_problem(problem))
-            self._sync_failed = True
-        else:
-            self._sync_failed = False
+        await asyncio.to_thread(self._totals.sync)
 
     async def watch(self) -> None:
         """Read changed files again, and follow the spending of others, until cancelled."""
@@ -203,6 +194,7 @@ class Gateway:
                 await asyncio.wait_for(self.reload_requested.wait(), RELOAD_SECONDS)
             await self._try_step(self._reload_files, "new files are not loaded")
             await self._try_step(self._follow_spending, "the spending of other workers cannot be read")
+            await self._try_step(self._share_totals, "the spending of clients cannot be saved, and is lost at a stop")
 
     async def _try_step(self, step: Callable[[], Awaitable[None]], failure: str) -> None:
         """Run a step of the watch. An error ends no watch: it is logged, once until the step works again."""
@@ -216,9 +208,7 @@ class Gateway:
             self._failing.discard(failure)
 
     async def _follow_spending(self) -> None:
-        """Update the bills, and synchronise the clients' totals with other workers."""
         self._update_bills()
-        await self._share_totals()
 
     async def _reload_files(self) -> None:
         """Read the files again if one has changed, or on a signal; if a file is invalid, the old policies stay.
@@ -267,7 +257,7 @@ class Gateway:
             ids = id_headers(query)
             self._require_slot()
             start = time.perf_counter()
-            with self.client_limits.admitted(client), self.intake.count_bytes() as request_bytes:
+            with self.client_limits.admit(client), self.intake.count_bytes() as request_bytes:
                 body = await self.intake.read(receive, headers, request_bytes, client.name)
                 await fair_queue("requests").wait_turn()
                 with self._answering():

@@ -339,12 +339,12 @@ def test_workers_without_a_log_share_what_clients_have_used(log, keys, tmp_path,
     one, other = (settings.make_client_totals() for _ in "ab")
     client = Client("0" * 64, requests=2, name="a")
     for _ in range(2):
-        with ClientLimits(one).admitted(client):
+        with ClientLimits(one).admit(client):
             pass
     one.sync()
     other.total("client a", "minute", (now - 30, now + 30))
     other.sync()
-    with pytest.raises(ApiError, match="a may send 2 requests a minute"), ClientLimits(other).admitted(client):
+    with pytest.raises(ApiError, match="a may send 2 requests a minute"), ClientLimits(other).admit(client):
         pass
 
 
