@@ -196,7 +196,7 @@ class RequestHandler:
 
     async def answer(self) -> None:
         """Answer the request. Raises ApiError if no model does."""
-        name, deployment = self.request.model, self._deployment
+        deployment = self._deployment
         try:
             with self.context.reserve_money(self._estimate_cost):
                 if deployment is None or not self._is_judged:
@@ -212,7 +212,7 @@ class RequestHandler:
         seconds = time.perf_counter() - self.start
         reason = next(iter(self._why_not_judged), None)
         billing = None if deployment is None else deployment.cascade.billing
-        self.metrics.count_request(name, result, seconds, billing, judged=self._is_judged, reason=reason)
+        self.metrics.count_request(self.request.model, result, seconds, billing, judged=self._is_judged, reason=reason)
         if result.status == "failed":
             errors = [f"{call.model}: {call.error}" for call in result.calls if call.error]
             raise upstream_error(result.failure, errors)
@@ -284,10 +284,9 @@ class RequestHandler:
         return result if result.completion is None else replace(result, status="answered")
 
     async def _ask_model(self, deployment: Deployment | None) -> Result:
-        fields = ", ".join(self._why_not_judged)
         query = replace(
             self._make_query(),
-            not_judged="passed on" if deployment is None else fields,
+            not_judged="passed on" if deployment is None else ", ".join(self._why_not_judged),
             charge=None if deployment is None else deployment.cascade.billing.charge,
         )
         exchanges, caller = list[Exchange](), self.catalog.unjudged_caller

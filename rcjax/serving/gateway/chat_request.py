@@ -291,7 +291,7 @@ def _parts_not_judged(data: Mapping[str, Any], messages: Sequence[Mapping[str, A
                 yield _PARTS.get(kind, _UNKNOWN) if isinstance(kind, str) else _UNKNOWN
 
 
-def require_permitted(request: ChatRequest, limits: RequestLimits) -> None:
+def require_permitted_fields(request: ChatRequest, limits: RequestLimits) -> None:
     """Refuse a request with a field or a tool that clients may not send, or with too high a limit on tokens.
 
     Raises ApiError.

@@ -50,7 +50,7 @@ from rcjax.serving.gateway.chat_request import (
     id_headers,
     read_query_id,
     read_segment,
-    require_permitted,
+    require_permitted_fields,
 )
 from rcjax.serving.gateway.clients import Client, ClientLimits
 from rcjax.serving.gateway.metrics import Metrics
@@ -305,7 +305,7 @@ class Gateway:
 
     def _require_permitted(self, request: ChatRequest, client: Client) -> None:
         """Refuse a request with ApiError if the service's limits or the client's permissions exclude it."""
-        require_permitted(request, self.settings.limits)
+        require_permitted_fields(request, self.settings.limits)
         catalog, name = self.catalog, request.model
         if (name in catalog.policies or name in catalog.models) and not client.may_call(name, catalog.policies):
             problem = "this key may not use this model: GET /v1/models lists the models of this key"
