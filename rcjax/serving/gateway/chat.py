@@ -103,7 +103,7 @@ class Responder:
 
     async def _body(self, body: bytes, *, more: bool) -> None:
         """Send a part of the body; the parts of one turn of the event loop go out in one write."""
-        self.is_complete, self.last_sent = not more, time.monotonic()
+        self.is_complete, self.last_sent = self.is_complete or not more, time.monotonic()
         self._waiting.append(body)
         self._size += len(body)
         if self._writing is not None and self._writing.done():

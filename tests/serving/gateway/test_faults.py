@@ -270,6 +270,28 @@ def test_a_stream_that_pauses_is_kept_open_by_comments(monkeypatch, path):
     assert "[DONE]" in text or "response.completed" in text
 
 
+def test_a_comment_that_waits_to_begin_a_stream_leaves_a_complete_answer_complete():
+    """A client that reads slowly holds the head back, until the whole answer has come too."""
+    sent, may_begin = [], asyncio.Event()
+
+    async def send(message):
+        await may_begin.wait()
+        sent.append(message)
+
+    async def main():
+        responder = chat.Responder(send)
+        comment = asyncio.create_task(responder.send_comment({}))
+        await asyncio.sleep(0)
+        answer = asyncio.create_task(responder.end_stream())
+        await asyncio.sleep(0)
+        may_begin.set()
+        await asyncio.gather(comment, answer)
+        return responder.is_complete
+
+    assert asyncio.run(main())
+    assert [message.get("more_body") for message in sent] == [None, False]
+
+
 def test_a_request_may_be_too_large_or_too_slow():
     limits = {"max_body": 1000, "body_seconds": 5.0}
     with gateway(behave=by_model(**ANSWERS), limits=limits) as service:
