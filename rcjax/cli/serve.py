@@ -221,7 +221,7 @@ class LimitOptions:
     Args:
         deadline: Time limit for a whole request.
         timeout: Time limit for one attempt.
-        retries: Number of retries after a transient failure.
+        retries: Number of retries after a transient failure; an answer that takes too long is not requested again.
         concurrency: Number of requests at once, per worker.
         max_tokens: Limit on the tokens that each model may write for a request, over all its answers. [default: as
             clients ask]
@@ -326,7 +326,7 @@ def serve(
         refusal_text: Text of the answer if the policy refuses.
     """
     require_libraries("rcjax serve", "serve", "openai", "starlette", "uvicorn", "prometheus_client")
-    files, models = served.files(), served.models_file()
+    files, models_file = served.files(), served.models_file()
     access.require_key(host)
     calls.require_partners()
     if stop_at_budget and no_follow:
@@ -337,7 +337,7 @@ def serve(
 
     settings = Settings(
         policies=files,
-        models=models,
+        models_file=models_file,
         pass_model=served.pass_,
         follow=not no_follow,
         stops_at_budget=stop_at_budget,
@@ -348,7 +348,7 @@ def serve(
     if json_ and settings.log is not None and settings.log_file is None:
         raise typer.BadParameter("cannot be combined with --log -: both write to standard output", param_hint="--json")
     require_outputs({"--log": settings.log_file}, served.inputs() | {"--keys": access.keys})
-    require_plausible_models(models, really)
+    require_plausible_models(models_file, really)
     run(settings, host, port, workers, partial(announce, settings, json_, workers))
 
 
@@ -360,7 +360,7 @@ def announce(settings: Settings, as_json: bool, workers: int, url: str, catalog:
     for name, deployment in catalog.policies.items():
         reference = recorded_reference(deployment.policy.provenance)
         if settings.shadow and reference is not None and reference.model not in catalog.models:
-            problem = f"{settings.models.name} has no table for {reference.model}, the reference of policy {name}"
+            problem = f"{settings.models_file.name} has no table for {reference.model}, the reference of policy {name}"
             warn(f"{problem}: shadow queries are not asked of it, and rcjax check cannot tell what differs: add it")
     if settings.stops_at_budget and all(
         deployment.cascade.billing.money_left is None for deployment in catalog.policies.values()

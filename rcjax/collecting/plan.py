@@ -31,7 +31,6 @@ from rcjax.collecting.respondent import (
     max_costs,
     max_input_tokens,
     max_output_tokens,
-    second_options,
     usual_input_tokens,
 )
 from rcjax.policy.signals import ReplyCheck
@@ -39,7 +38,7 @@ from rcjax.policy.signals.reply_checks import is_reply_check
 from rcjax.serving.call_log import VERSION, has_failed
 from rcjax.serving.check_processes import ReplyChecks, require_runnable
 from rcjax.serving.completions import read_reply
-from rcjax.serving.endpoints import checked_options
+from rcjax.serving.endpoints import SECOND_QUESTION_TOKENS, checked_options, second_options
 from rcjax.serving.failures import CallError
 from rcjax.serving.models_file import ModelSettings
 from rcjax.serving.usage import CallUsage
@@ -376,8 +375,6 @@ async def _probe_signal(
 #: Assumed tokens of an answer in words, and of a choice, until a model has answered.
 USUAL_TEXT, USUAL_CHOICE = 200, 2
 
-_SECOND = 80  # tokens of a second question, besides the question and the answer
-
 _RUBRIC, _VERDICT = 300, 8  # tokens of a judge's rubric, and of its reply
 
 
@@ -451,7 +448,7 @@ def _usual_cost(setup: ModelSetup, question: Question, judge: Callable[[Question
     read, written = usual_input_tokens(question.messages, question.options), _usual_output(question, endpoint.options)
     second = second_options(endpoint.signal)
     if second is not None:
-        read += read + written + _SECOND
+        read += read + written + SECOND_QUESTION_TOKENS
         written += min(4, max_output_tokens(second))
     price = setup.respondent.settings.price
     return price.money(Tokens(read, written)) + judging_cost(setup, question, judge, worst=False)

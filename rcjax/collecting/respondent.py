@@ -22,7 +22,7 @@ from rcjax.policy.signals.signal import PickedChoice, signal_by_name
 from rcjax.serving.call_log import Query, call_row
 from rcjax.serving.check_processes import ReplyChecks
 from rcjax.serving.completions import read_reply, text_or_calls
-from rcjax.serving.endpoints import Endpoint, LoggedForm
+from rcjax.serving.endpoints import Endpoint, LoggedForm, second_options
 from rcjax.serving.exchange import Exchange
 from rcjax.serving.failures import NO_CREDIT, CallError, Failure, connection_error
 from rcjax.serving.models_file import ModelSettings, record_request_settings
@@ -271,7 +271,7 @@ class Respondent:
             except CallError as problem:
                 is_rate_limit = problem.failure.status == 429
                 waits, attempt = waits + is_rate_limit, attempt + (not is_rate_limit)
-                if problem.failure.status in _FATAL:
+                if problem.failure.status in _FATAL and not problem.failure.transient:
                     self.stop(f"{problem}{_FATAL[problem.failure.status]}")
                 elif problem.failure.code in NO_CREDIT:
                     self.stop(f"out of credit: {problem}")
@@ -410,11 +410,6 @@ class ModelSetup:
         return record_request_settings(
             self.signal_for(question), self.options, self.respondent.settings.price, question.request_form
         )
-
-
-def second_options(signal: Signal | None) -> Mapping[str, Any] | None:
-    """Return the options of a signal's second request; None if the signal has none."""
-    return None if getattr(signal, "question", "") is None else getattr(signal, "second_options", None)
 
 
 def max_costs(setup: ModelSetup, question: Question) -> tuple[Decimal, Decimal]:

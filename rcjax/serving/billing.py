@@ -23,7 +23,7 @@ from rcjax.policy.policy import AbstractPolicy
 from rcjax.serving.call_log import Call, CallLog, Charge
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.ledger import Ledger
-from rcjax.serving.totals import FileTotals, QueryCount, Total, Totals
+from rcjax.serving.totals import QueryCount, Total, TotalsFile, TotalStore
 
 _SECONDS_BETWEEN_WARNINGS = 60.0  # between two warnings of expensive answers
 
@@ -42,10 +42,9 @@ class BudgetSpentError(RuntimeError):
 
     def __init__(self, period: Period, end: float | None) -> None:
         if end is None:
-            problem = f"what is left of {period} beside running requests does not cover this one"
-            super().__init__(f"{problem}: try again")
+            super().__init__(f"running requests have reserved the money that is left of {period}: try again")
         else:
-            problem = f"what is left of {period} does not cover this request"
+            problem = f"the money left of {period} does not cover this request"
             super().__init__(f"{problem}: the next {period.every} begins {format_minute(end)}")
         self.end = end
 
@@ -53,6 +52,12 @@ class BudgetSpentError(RuntimeError):
 def format_minute(time: float) -> str:
     """Format a time in seconds since 1970 for people, to the minute."""
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def describe_new_period(every: str, before: str) -> str:
+    """Describe a change of the period of a policy's or a client's money, whose total then begins at $0."""
+    change = f"its money is for a {every} from now on, not for a {before}"
+    return f"{change}: what was spent before the change does not count in it"
 
 
 @contextmanager
@@ -112,16 +117,17 @@ class Billing:
             self._totals.start()
         self._read_spending()
 
-    def _open_totals(self, log: str | None, ledger: Ledger | None) -> Totals | None:
+    def _open_totals(self, log: str | None, ledger: Ledger | None) -> TotalStore | None:
         """Return the store through which processes share the bill; None for a bill of this process alone."""
         if ledger is not None or not isinstance(self.bill, PeriodBill) or log is None:
             return None if self.bill is None else ledger
         path = f"{log}.totals"
         if not _has_content(path) and _has_content(log):
             state = f"{path} is empty" if os.path.exists(path) else f"there is no {path}"
-            news = f"policy {self.charge.policy}: {state}: what was spent before is not known"
-            warnings.warn(visible(news), CascadeWarning, stacklevel=4)
-        return FileTotals(path)
+            news = f"policy {self.charge.policy}: {state}: what was spent before counts as $0"
+            advice = "if the file was lost, put it back and start again"
+            warnings.warn(visible(f"{news}: {advice}"), CascadeWarning, stacklevel=4)
+        return TotalsFile(path)
 
     @property
     def position(self) -> float:
@@ -171,8 +177,9 @@ class Billing:
         if isinstance(self.bill, PeriodBill):
             with self._reserve_covered(self.bill.period, candidates, estimate_cost) as candidate:
                 yield candidate
-        else:
-            yield self._choose_by_aim(candidates, client)
+        else:  # the bill of the policy, or of a client with a name, may aim at $0
+            bill = self.bill if client is None else self._clients.get(client)
+            yield candidates[-1] if bill is not None and not bill.target_cost(time.time()) else candidates[0]
 
     @contextmanager
     def _reserve_covered(
@@ -194,11 +201,6 @@ class Billing:
         index = covered[0] if covered else len(candidates) - 1
         with self.reserve(costs[index]):
             yield candidates[index]
-
-    def _choose_by_aim(self, candidates: Sequence[Candidate], client: str | None) -> Candidate:
-        """Return the first candidate, or the cheapest one if the bill of the policy or the named client aims at $0."""
-        bill = self.bill if client is None else self._clients.get(client)
-        return candidates[-1] if bill is not None and not bill.target_cost(time.time()) else candidates[0]
 
     @contextmanager
     def reserve_shadow(self, cost: float) -> Iterator[bool]:
@@ -341,7 +343,7 @@ class Billing:
     def continue_from(self, before: Billing) -> None:
         """Continue the bill that this one replaces: its balance or spending, and the clients' bills.
 
-        A `FileTotals` stays in use, with its unwritten payments. Another kind of period has a total of its own, and
+        A `TotalsFile` stays in use, with its unwritten payments. Another kind of period has a total of its own, and
         begins at $0. Requests that began before keep the old bill: both bills share their reservations, and the old
         bill forwards late costs.
         """
@@ -349,15 +351,14 @@ class Billing:
         self._clients, self._reserved, before._successor = before._clients, before._reserved, self
         if isinstance(own, Bill) and isinstance(other, Bill):
             self.bill = replace(own, balance=other.balance)
-        elif isinstance(self._totals, FileTotals) and isinstance(before._totals, FileTotals):
+        elif isinstance(self._totals, TotalsFile) and isinstance(before._totals, TotalsFile):
             self._totals, self._has_begun = before._totals, False
             self._shared_total()  # registers this period's total, so that `publish` reads it
             self._totals.publish()
             self._read_spending()
         if isinstance(own, PeriodBill) and isinstance(other, PeriodBill):
             if own.period.every != other.period.every:
-                change = f"its money is for a {own.period.every} from now on, not for a {other.period.every}"
-                news = f"policy {self.charge.policy}: {change}: what was spent before the change does not count in it"
+                news = f"policy {self.charge.policy}: {describe_new_period(own.period.every, other.period.every)}"
                 warnings.warn(visible(news), CascadeWarning, stacklevel=2)
             elif self._totals is None:
                 means = {"mean_paid": own.mean_paid, "mean_expected": own.mean_expected}

@@ -119,8 +119,8 @@ class _ShadowCalls:
     """The models to ask."""
     exchanges: list[Exchange]
     """The exchanges with these models so far."""
-    until_end: ExitStack
-    """Releases the query's slot, money and bytes at its end, and logs the models that were not asked."""
+    resources: ExitStack
+    """The query's slot, money and bytes, released at its end; then the models that were not asked are logged."""
     reserve_bytes: ReserveBytes
 
 
@@ -133,11 +133,12 @@ class Cascade:
 
     If a model still fails after its retries, the next larger model of the policy is asked. An answer whose confidence
     cannot be read is treated as an answer of the lowest confidence. If the largest model fails or the time is up, the
-    answer of highest confidence so far counts (`status` "best so far"). Retries wait as long as the server says.
+    answer of highest confidence so far counts (`status` "best so far"). Retries wait as long as the server says; if
+    that is over 120 s, or beyond the time left, there is no retry.
 
     Args:
         policy: a `Policy`, or a `Ladder`, which sends each query by one of its rungs.
-        client: an `openai.AsyncOpenAI` for any OpenAI-compatible endpoint, or one for each model by name.
+        api_client: an `openai.AsyncOpenAI` for any OpenAI-compatible endpoint, or one for each model by name.
         signal: the signal, from `rcjax.policy.signals`, that reads the confidence; or a signal for each model by name.
             It must be the signal of the policy's log. A policy tuned on a log of `rcjax collect` records its signal:
             then none is needed, and another is refused. The record of a `rcjax.policy.signals.ReplyCheck` that runs
@@ -154,8 +155,8 @@ class Cascade:
             log. Models outside the policy are asked only on shadow queries, for a later tuning; models that the tuning
             has not seen need prices.
         concurrency: largest number of requests in flight. A quarter as many requests of shadow calls come on top.
-        timeout: seconds for one attempt.
-        retries: retries of a request after a timeout, a lost connection, 408, 409, 429 and 5xx.
+        timeout: seconds for one attempt. An answer that takes longer may be charged, so it is not requested again.
+        retries: retries of a request after 408, 409, 429, 5xx, or a connection that fails or is lost.
         shadow: share of queries that go to all models, or their number in a period
             (`rcjax.serving.ShadowRate.of("200/week")`). These shadow queries are a fair sample to tune on. The
             `shadow_share` of an earlier cascade goes on with the traffic that it has counted. No answer waits for the
@@ -185,7 +186,7 @@ class Cascade:
     def __init__(
         self,
         policy: AbstractPolicy,
-        client: openai.AsyncOpenAI | Mapping[str, openai.AsyncOpenAI],
+        api_client: openai.AsyncOpenAI | Mapping[str, openai.AsyncOpenAI],
         *,
         signal: Signal | Mapping[str, Signal | None] | None = None,
         log: CallLog | None = None,
@@ -215,7 +216,7 @@ class Cascade:
             others = ", ".join(self.all_models[len(policy.models) :])
             raise ValueError(f"models: {others}: the policy has {', '.join(policy.models)}; others need shadow above 0")
         self.billing = Billing(policy, name, log, ledger, stops_at_budget=stops_at_budget)
-        defaults = RequestDefaults(client, signal, options or {}, models or {}, timeout, retries)
+        defaults = RequestDefaults(api_client, signal, options or {}, models or {}, timeout, retries)
         self._caller = Caller(make_endpoints(policy, self.all_models, defaults), log, concurrency, observe, timeout)
         self._observe_shadow = observe_shadow or (lambda outcome: None)
         self._salt = salt
@@ -260,12 +261,11 @@ class Cascade:
         end = None if deadline is None else time.monotonic() + deadline
         result, shadow_calls = await self._answer(full, end, deliver)
         if shadow_calls is not None:
-            until_end = shadow_calls.until_end
             task = asyncio.create_task(self._ask_others(shadow_calls))
             self._background.add(task)  # the event loop keeps only a weak reference
             task.add_done_callback(self._background.discard)
             # A task that is cancelled before its first step has released nothing.
-            task.add_done_callback(lambda _: until_end.close())
+            task.add_done_callback(lambda _: shadow_calls.resources.close())
         if result.status == "failed":
             raise CascadeError(result)
         return result
@@ -334,17 +334,17 @@ class Cascade:
         drawn, position = 0, None
         if len(self.policy.rungs) > 1:
             position = self.billing.position_of(query.client)
-            drawn = self.policy.draw_rung(self._lot(query.id, query.messages), position)
+            drawn = self.policy.draw_rung(self._draw_key(query.id, query.messages), position)
         exchanges = list[Exchange]()
         estimate_cost = partial(self._estimate_rung, query)
-        with ExitStack() as until_shadow_end, ExitStack() as until_paid:
+        with ExitStack() as shadow_resources, ExitStack() as reservations:
             reserving = self.billing.reserve_candidate((drawn, 0), estimate_cost, query.client)
-            rung_index = until_paid.enter_context(reserving)
+            rung_index = reservations.enter_context(reserving)
             rung = self.policy.rungs[rung_index]
             policy = rung.for_segment(query.segment)
             reported_rung = None if position is None else rung_index
-            reserve_bytes = until_shadow_end.enter_context(self._keep_shadow()) if query.is_shadow_query else None
-            is_shadow = reserve_bytes is not None and until_paid.enter_context(
+            reserve_bytes = shadow_resources.enter_context(self._keep_shadow()) if query.is_shadow_query else None
+            is_shadow = reserve_bytes is not None and reservations.enter_context(
                 self._reserve_others(policy.models, query)
             )
             if reserve_bytes is not None:
@@ -361,12 +361,12 @@ class Cascade:
             others = [model for model in self.all_models if model not in {call.model for call in result.calls}]
             if reserve_bytes is None or not is_shadow or not others:
                 return result, None
-            until_paid.close()  # the bill has the answer's cost: from now on, only the other models need money
-            until_shadow_end.enter_context(self.billing.reserve(self._estimate_sum(query, others)))
+            reservations.close()  # the bill has the answer's cost: from now on, only the other models need money
+            shadow_resources.enter_context(self.billing.reserve(self._estimate_sum(query, others)))
             query = replace(query, charge=self.billing.shadow_charge, is_shadow_call=True)
             exchanges = list[Exchange]()
-            until_shadow_end.callback(self._log_unasked, query, others, exchanges)
-            return result, _ShadowCalls(query, others, exchanges, until_shadow_end.pop_all(), reserve_bytes)
+            shadow_resources.callback(self._log_unasked, query, others, exchanges)
+            return result, _ShadowCalls(query, others, exchanges, shadow_resources.pop_all(), reserve_bytes)
 
     def _estimate_rung(self, query: Query, index: int) -> float:
         """Estimate the money that a query may cost on a rung if each of its models is asked."""
@@ -381,11 +381,11 @@ class Cascade:
         name = uuid.uuid4().hex if query_id is None else str(query_id)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         share = self.shadow_share.count_and_share(time.time()) if self.shadow else 0.0
-        is_shadow_query = share > 0 and draw_lot("shadow", self._lot(name, conversation)) < share
+        is_shadow_query = share > 0 and draw_lot("shadow", self._draw_key(name, conversation)) < share
         form = request_form_of(conversation, options)
         return Query(name, conversation, options, is_shadow_query=is_shadow_query, request_form=form)
 
-    def _lot(self, query_id: str, messages: Sequence[Any]) -> str:
+    def _draw_key(self, query_id: str, messages: Sequence[Any]) -> str:
         """Return the key for a query's draws: its id and a hash of its messages, as a client may repeat an id."""
         digest = hashlib.sha256(json.dumps(messages, default=str).encode()).hexdigest()
         return f"{'' if self._salt is None else self._salt + ':'}{query_id}:{digest}"
@@ -430,7 +430,7 @@ class Cascade:
         """Ask the models that the policy did not ask."""
         reserve_reply_bytes.set(shadow_calls.reserve_bytes)
         query, exchanges = shadow_calls.query, shadow_calls.exchanges
-        with shadow_calls.until_end:
+        with shadow_calls.resources:
             try:
                 await gather_all(self._caller.call(query, model, None, exchanges) for model in shadow_calls.models)
             finally:  # a service that stops still pays for the calls made
@@ -482,7 +482,8 @@ class Cascade:
         if not usable:
             textless = next((exchange for exchange in reversed(exchanges) if exchange.completion is not None), None)
             return make_result(query, "failed", textless, exchanges, parallel_calls)
-        surest = max(usable, key=_confidence_of)
+        # An answer without a confidence is the least sure.
+        surest = max(usable, key=lambda exchange: -1.0 if (sure := exchange.call.confidence) is None else sure)
         return make_result(query, "best so far", surest, exchanges, parallel_calls)
 
     async def _ask_both(
@@ -513,11 +514,6 @@ def _raise_first(outcomes: Iterable[object]) -> None:
     for outcome in outcomes:
         if isinstance(outcome, Exception):
             raise outcome
-
-
-def _confidence_of(exchange: Exchange) -> float:
-    """Return the confidence of an answer, for the order of answers; one without a confidence comes last."""
-    return -1.0 if exchange.call.confidence is None else exchange.call.confidence
 
 
 def _shadow_share(shadow: float | ShadowRate | ShadowShare, log: CallLog | None, policy: str) -> ShadowShare:

@@ -22,7 +22,16 @@ from rcjax.policy.spec import recorded_prices, recorded_request_settings
 from rcjax.serving.check_processes import require_runnable
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import openai
-from rcjax.serving.usage import TOKEN_LIMITS, CallUsage, Pace, is_text, reply_samples, request_bytes, token_limit
+from rcjax.serving.usage import (
+    TOKEN_LIMITS,
+    CallUsage,
+    Pace,
+    is_text,
+    reply_samples,
+    request_bytes,
+    text_bytes,
+    token_limit,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +70,19 @@ def separate_votes(record: Mapping[str, Any]) -> Votes | None:
     return Votes(int(record.get("samples", 1)), record.get("temperature"), LoggedForm(compare), separate=True)
 
 
+def second_options(signal: Signal | None) -> Mapping[str, Any] | None:
+    """Return the options of a signal's second question; None if the signal has none."""
+    return None if getattr(signal, "question", "") is None else getattr(signal, "second_options", None)
+
+
 _RESERVED = ("model", "messages")  # fields that rcjax sets in every request
 
 _KNOWN = frozenset(inspect.signature(openai.resources.chat.AsyncCompletions.create).parameters) - {"self"}
 
 _BYTES_PER_TOKEN = 4  # of English text, as a rule of thumb
+
+SECOND_QUESTION_TOKENS = 80
+"""Tokens of a signal's second question, besides the question and the answer."""
 
 #: Two names of one option: a request may have only one of them.
 _SYNONYMS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
@@ -149,19 +166,27 @@ class Endpoint:
     def estimate_cost(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], pace: Pace) -> float:
         """Estimate the money that an answer may cost, from the bytes of the prompt and the limit on tokens.
 
+        A second question repeats the question and the answer. The cost of a check is known after the first one.
+
         Args:
             messages: the conversation.
             options: the question's own options.
-            pace: the pace of the model's answers, which gives the length of an answer without a limit on tokens.
+            pace: the pace of the model's answers, which gives the length of an answer without a limit on tokens, and
+                the cost of a check.
         """
         if self.price is None:
             return self.mean_cost or 0.0
         options = self.options_for(options)
         input_tokens, max_tokens = -(-request_bytes(messages, options) // _BYTES_PER_TOKEN), token_limit(options)
         output_tokens = max_tokens or int(pace.tokens) * reply_samples(options)
-        cost = float(self.price.money(Tokens(input_tokens, output_tokens)))
-        is_bounded = max_tokens and is_text(messages)
-        return max((not is_bounded and self.mean_cost) or 0.0, self.samples * cost)
+        second = second_options(self.signal)
+        if second is not None:
+            input_tokens += text_bytes(messages) // _BYTES_PER_TOKEN + output_tokens + SECOND_QUESTION_TOKENS
+            output_tokens += token_limit(second) or int(pace.tokens)
+        cost = self.samples * float(self.price.money(Tokens(input_tokens, output_tokens))) + (pace.check_cost or 0.0)
+        is_checked = isinstance(self.signal, ReplyCheck)
+        is_bounded = max_tokens and is_text(messages) and not (is_checked and pace.check_cost is None)
+        return max((not is_bounded and self.mean_cost) or 0.0, cost)
 
     def guess_pace(self) -> Pace:
         """Guess the pace of the model's answers before the first one, from their mean cost if that is known."""
@@ -244,12 +269,14 @@ def make_endpoints(policy: AbstractPolicy, models: Sequence[str], defaults: Requ
     api_clients = api_clients if isinstance(api_clients, Mapping) else dict.fromkeys(models, api_clients)
     missing = [model for model in models if model not in api_clients]
     if missing:
-        raise ValueError(f"client: none given for {', '.join(missing)}")
+        raise ValueError(f"api_client: none given for {', '.join(missing)}")
     records, prices = recorded_request_settings(policy), prices_by_model(policy)
     signals = _signals(models, defaults, records)
     for model in models:
         if not isinstance(api_clients[model], openai.AsyncOpenAI):
-            raise ValueError(f"client of {model}: give an openai.AsyncOpenAI, not {describe_type(api_clients[model])}")
+            raise ValueError(
+                f"api_client of {model}: give an openai.AsyncOpenAI, not {describe_type(api_clients[model])}"
+            )
         _require_signal(signals[model], model)
         _require_as_tuned(records.get(model, {}), signals[model], model)
     _require_keys(policy, signals)

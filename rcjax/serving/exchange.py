@@ -34,7 +34,7 @@ from rcjax.serving.failures import (
     malformed_error,
 )
 from rcjax.serving.models_file import record_request_settings
-from rcjax.serving.openai_client import complete, stream
+from rcjax.serving.openai_client import call_end, complete, stream
 from rcjax.serving.usage import CallUsage, Pace, reply_samples
 
 
@@ -248,7 +248,7 @@ def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], request_fo
     return record_request_settings(endpoint.signal, others, endpoint.price, request_form)
 
 
-#: Fields of a chunk that are no content.
+#: Fields of a chunk that hold no content.
 _USUAL_FIELDS = frozenset(
     {"id", "object", "created", "model", "choices", "usage", "obfuscation", "service_tier", "system_fingerprint"}
 )
@@ -274,8 +274,8 @@ class Delivery:
 
     async def forward(self, chunk: Mapping[str, Any]) -> None:
         """Deliver a chunk, or hold it back until one has content."""
-        more = (value for name, value in chunk.items() if name not in _USUAL_FIELDS)  # a moderation of the prompt
-        if not chunk["choices"] and all(value is None for value in more):  # the usage, of one request alone
+        others = (value for name, value in chunk.items() if name not in _USUAL_FIELDS)  # a moderation of the prompt
+        if not chunk["choices"] and all(value is None for value in others):  # it has the usage of this request only
             return
         deltas = (as_object(choice.get("delta")) for choice in chunk["choices"])
         has_content = any(value for delta in deltas for name, value in delta.items() if name != "role")
@@ -346,6 +346,10 @@ class Caller:
         self._warned: set[str] = set()
         self._paces = {model: endpoint.guess_pace() for model, endpoint in endpoints.items()}
 
+    def continue_paces(self, before: Caller, models: Iterable[str]) -> None:
+        """Continue the paces of these models from the caller that this one replaces."""
+        self._paces |= {model: before._paces[model] for model in models}
+
     def estimate_cost(self, query: Query, model: str) -> float:
         """Estimate the money that an answer may cost, from the length of the prompt and the limit on tokens."""
         return self.endpoints[model].estimate_cost(query.messages, query.options, self._paces[model])
@@ -378,7 +382,8 @@ class Caller:
             send_question = partial(self._forward, delivery)
         try:
             try:
-                async with asyncio.timeout(seconds):
+                async with asyncio.timeout(seconds) as timer:
+                    call_end.set(timer.when())
                     await exchange.run(send_question, send, self._checks)
             except TimeoutError:
                 exchange.fail(connection_error(timed_out=True))
@@ -446,6 +451,8 @@ class Caller:
             votes = min(endpoint.samples, exchange.usage.replies)
             answers = votes * reply_samples(endpoint.options_for(query.options))
             exchange.pace.add(call.output_tokens / answers, call.seconds)
+        if exchange.is_checking and exchange.reading is not None and exchange.pace is not None:
+            exchange.pace.add_check(exchange.check_cost)
         problem = None
         if self._observe is not None:
             try:

@@ -39,7 +39,8 @@ class Failure:
     retry_after: float | None = None
     """Seconds of back-off that the server asks for."""
     transient: bool = False
-    """Whether a retry may work: after a timeout, a lost connection, 408, 409, 429 or 5xx."""
+    """Whether a retry may work: as the server says (`x-should-retry`), or after a timeout, a lost connection, 408, 409,
+    429 or 5xx."""
     charged: bool = False
     """Whether the server may have worked on the request, and may charge it."""
     timed_out: bool = False

@@ -62,7 +62,7 @@ class _Sum:
 
 
 @dataclass(slots=True)
-class LedgerTotal:
+class TotalInLedger:
     """One total of the ledger as this process knows it: the money of a period, or a balance. It is thread-safe."""
 
     ledger: Ledger
@@ -173,7 +173,7 @@ class Ledger:
             raise ValueError(f"{self.address}: {_ADVICE}") from None
         plain = re.sub(r"[^\w.-]", "_", replica or socket.gethostname())[:64]
         self._process = f"{plain}:{uuid.uuid4().hex[:12]}"
-        self._totals: dict[tuple[str, str, float], LedgerTotal] = {}
+        self._totals: dict[tuple[str, str, float], TotalInLedger] = {}
         self._numbers = itertools.count()  # numbers the totals made, as a total may be made twice
         self._sync_lock = threading.Lock()
         self._wake = threading.Event()
@@ -196,7 +196,7 @@ class Ledger:
 
     def total(
         self, name: str, every: str, bounds: tuple[float, float], cap: float = _INFINITE, *, may_fall: bool = False
-    ) -> LedgerTotal:
+    ) -> TotalInLedger:
         """Return the total of a policy or a client in a period.
 
         Args:
@@ -218,7 +218,7 @@ class Ledger:
                 # Increments are numbered from 1 on, also if a clock that is set back begins the total once more.
                 sender = f"{self._process}:{next(self._numbers)}"
                 keys = total, f"{total}:from:{sender}", f"{stem}:query_count:{every}"
-                self._totals[name, every, start] = LedgerTotal(self, keys, seconds, start, may_fall=may_fall)
+                self._totals[name, every, start] = TotalInLedger(self, keys, seconds, start, may_fall=may_fall)
             total = self._totals[name, every, start]
             total.cap = cap
             return total
@@ -259,7 +259,7 @@ class Ledger:
             self._note_answer()
             return True
 
-    def _current_totals(self) -> list[LedgerTotal]:
+    def _current_totals(self) -> list[TotalInLedger]:
         """Return the totals to synchronise, and forget the totals of past minutes."""
         now = time.time()
         with self._totals_lock:

@@ -131,6 +131,9 @@ keep_prompt_bytes: ContextVar[Callable[[], AbstractContextManager[ReserveBytes |
 It yields the counter of the bytes of their replies; None if shadow queries keep as many bytes as they may.
 """
 
+call_end: ContextVar[float | None] = ContextVar("call_end", default=None)
+"""The time limit of the running call, by the event loop's clock: no retry waits until then. None without a limit."""
+
 NOT_READ = "rcjax_not_read"  # a response's extension: the reason why it was not read to its end
 
 
@@ -209,30 +212,30 @@ class LimitedStream(HTTP.AsyncByteStream):
         size, loop, request = 0, asyncio.get_running_loop(), self._response.request
         seconds = None if self._by_pieces else request.extensions.get("timeout", {}).get("read")
         end = None if seconds is None else loop.time() + seconds
-        async for part in _arrived(self._stream):
+        async for part in _read_parts(self._stream):
             size += len(part)
             if end is not None and loop.time() > end:  # a slow sender keeps to the limit of each single read
                 raise HTTP.ReadTimeout("the reply takes too long", request=request)
             if size > self._max_bytes:
                 self._response.extensions.setdefault(NOT_READ, f"larger than {self._max_bytes:,} bytes")
                 return
-            if not self._by_pieces:
-                if not reserve_reply_bytes.get()(len(part)):
-                    self._response.extensions.setdefault(NOT_READ, "too large beside others at once")
-                    return
+            if self._by_pieces:
+                turns = fair_queue("pieces")
+                for start in range(0, len(part), _PIECE):
+                    await turns.wait_turn()
+                    yield part[start : start + _PIECE]
+            elif reserve_reply_bytes.get()(len(part)):
                 yield part
-                continue
-            turns = fair_queue("pieces")
-            for start in range(0, len(part), _PIECE):
-                await turns.wait_turn()
-                yield part[start : start + _PIECE]
+            else:
+                self._response.extensions.setdefault(NOT_READ, "too large beside others at once")
+                return
 
     async def aclose(self) -> None:
         """Close the stream."""
         await self._stream.aclose()
 
 
-async def _arrived(stream: Any) -> AsyncIterator[bytes]:
+async def _read_parts(stream: Any) -> AsyncIterator[bytes]:
     """Yield the parts of a response. If the connection breaks, also yield the parts that aiohttp would drop."""
     try:
         async for part in stream:
@@ -302,7 +305,7 @@ async def _post(
             return await posted, input_bytes
         except Exception as error:  # no error of a client may end a batch
             problem = _error_of_client(error)
-            wait = _retry_wait(error, problem.failure, retries)
+        wait = _retry_wait(problem.failure, retries)
         if problem.failure.charged:  # a refused request is not charged
             usage.end_unanswered(given_up=problem.failure.timed_out)
         else:
@@ -318,14 +321,18 @@ _BACKOFF = (0.5, 8.0)  # seconds before the first retry, and at most
 _MAX_WAIT = 120.0  # longest back-off in seconds that a server may ask for; else there is no retry
 
 
-def _retry_wait(error: Exception, failure: Failure, retries: int) -> float | None:
-    """Return the seconds before the next attempt, as OpenAI's client computes them; None if no retry is of use."""
-    word = error.response.headers.get("x-should-retry") if isinstance(error, openai.APIStatusError) else None
-    may_retry = {"true": True, "false": False}.get(word or "", failure.transient)
-    if not may_retry or (failure.retry_after or 0.0) > _MAX_WAIT:
+def _retry_wait(failure: Failure, retries: int) -> float | None:
+    """Return the seconds before the next attempt, as OpenAI's client computes them; None if no retry is of use.
+
+    A wait beyond the end of the call is of no use: the next model is asked at once. Nor is a second request after an
+    answer that took too long: it would be as slow, and both are charged.
+    """
+    if not failure.transient or (failure.timed_out and failure.charged):
         return None
     first, longest = _BACKOFF
-    return failure.retry_after or min(longest, first * 2.0 ** min(retries, 10)) * random.uniform(0.75, 1.0)
+    wait = failure.retry_after or min(longest, first * 2.0 ** min(retries, 10)) * random.uniform(0.75, 1.0)
+    end, now = call_end.get(), asyncio.get_running_loop().time()
+    return None if wait > _MAX_WAIT or (end is not None and now + wait >= end) else wait
 
 
 async def stream(
@@ -412,9 +419,10 @@ def _error_of_client(error: Exception, connected: bool = False) -> CallError:
     if isinstance(error, openai.APIError):
         code, name, kind, failure = error_word(error.body), type(error).__name__, "other", Failure(charged=True)
         if isinstance(error, openai.APIStatusError):
-            status, name = error.status_code, f"HTTP {error.status_code}"
+            status, name, headers = error.status_code, f"HTTP {error.status_code}", error.response.headers
             kind = name if status in _STATUSES else "HTTP other"
-            failure = Failure(status, code, read_retry_after(error.response.headers), is_transient(status))
+            transient = {"true": True, "false": False}.get(headers.get("x-should-retry", ""), is_transient(status))
+            failure = Failure(status, code, read_retry_after(headers), transient)
         return CallError(f"{name} ({code})" if code else name, failure, kind=kind)
     if kinds & {"TransportError", "ClientError"}:
         return connection_error(timed_out=timed_out, transient=not connected)

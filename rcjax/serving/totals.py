@@ -76,7 +76,7 @@ class Total(Protocol):
         ...
 
 
-class Totals(Protocol):
+class TotalStore(Protocol):
     """A store of totals that several processes share."""
 
     def total(self, name: str, every: str, bounds: tuple[float, float]) -> Total:
@@ -98,10 +98,10 @@ class Totals(Protocol):
 
 
 @dataclass(slots=True)
-class FileTotal:
+class TotalInFile:
     """One total of a file: the spending of this process, and the spending of others as last read."""
 
-    file: FileTotals
+    file: TotalsFile
     own: Spending = field(default_factory=Spending)
     others: Spending = field(default_factory=Spending)
     query_count: QueryCount | None = None
@@ -143,7 +143,7 @@ _LOCKED_SECONDS = 60.0  # seconds without the file's lock until a warning: anoth
 LOCK_SECONDS = 2.0  # seconds to wait for the file's lock: a healthy process holds it for less than a millisecond
 
 
-class FileTotals:
+class TotalsFile:
     """Totals in a small file, for the processes of one machine.
 
     Each process has its own rows. A row has the total so far: nothing counts twice, and the next write makes up for a
@@ -157,7 +157,7 @@ class FileTotals:
     Example:
         >>> import tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "calls.jsonl.totals")
-        >>> one, other = FileTotals(path), FileTotals(path)
+        >>> one, other = TotalsFile(path), TotalsFile(path)
         >>> one.total("team-a", "month", (0.0, 4e9)).add(0.5)
         >>> one.sync()
         >>> total = other.total("team-a", "month", (0.0, 4e9))
@@ -169,7 +169,7 @@ class FileTotals:
     def __init__(self, path: str | os.PathLike[str] | None, writer: str | None = None) -> None:
         self.path = None if path is None else os.path.abspath(os.fspath(path))
         self._writer = writer or uuid.uuid4().hex[:8]
-        self._totals: dict[tuple[str, str, float], FileTotal] = {}
+        self._totals: dict[tuple[str, str, float], TotalInFile] = {}
         self._rows: dict[_RowKey, _Row] = {}  # of the file, as last read or written
         self._content = b""  # of the file with these rows
         self._sync_lock = threading.Lock()  # serialises `sync`: a slow thread would write older totals
@@ -205,9 +205,9 @@ class FileTotals:
         else:
             self.is_unknown, self._synced_at = False, now
 
-    def total(self, name: str, every: str, bounds: tuple[float, float]) -> FileTotal:
+    def total(self, name: str, every: str, bounds: tuple[float, float]) -> TotalInFile:
         """Return the total of a name in a period."""
-        return self._totals.setdefault((name, every, bounds[1]), FileTotal(self))
+        return self._totals.setdefault((name, every, bounds[1]), TotalInFile(self))
 
     def sync(self, patience: float = LOCK_SECONDS) -> None:
         """Write the totals of this process, and read the totals of others.
@@ -237,7 +237,7 @@ class FileTotals:
         for key, total in totals.items():
             total.apply_rows(others[key])
 
-    def _sync_rows(self, totals: Mapping[tuple[str, str, float], FileTotal], now: float, patience: float) -> None:
+    def _sync_rows(self, totals: Mapping[tuple[str, str, float], TotalInFile], now: float, patience: float) -> None:
         """Write the rows of this process, and read the rows of all processes."""
         assert self.path is not None
         is_needed = bool(self._rows) or any(any(total.own) for total in totals.values())

@@ -62,9 +62,10 @@ def text_bytes(messages: Sequence[Mapping[str, Any]]) -> int:
 
 
 def request_bytes(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> int:
-    """Count the bytes of a request that a model reads: the texts, and tools and tool calls as JSON."""
-    tools = [options.get("tools"), options.get("functions"), *(message.get("tool_calls") for message in messages)]
-    return text_bytes(messages) + sum(len(json.dumps(part, default=str)) for part in tools if part)
+    """Count the bytes of a request that a model reads: the texts, and as JSON tools, tool calls and the schema."""
+    parts = [options.get(name) for name in ("tools", "functions", "response_format")]
+    parts += [message.get("tool_calls") for message in messages]
+    return text_bytes(messages) + sum(len(json.dumps(part, default=str)) for part in parts if part)
 
 
 def is_text(messages: Sequence[Mapping[str, Any]]) -> bool:
@@ -359,10 +360,12 @@ TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 
 _ANSWERS_AVERAGED = 50  # answers that the running means of a pace reach back
 
+_CHECKS_AVERAGED = 10  # checks that the running mean of their cost reaches back
+
 
 @dataclass
 class Pace:
-    """The running mean tokens and seconds of a model's answers. A first guess counts as one answer.
+    """The running means of a model's answers: tokens, seconds, cost of a check. A first guess counts as one answer.
 
     >>> pace = Pace()
     >>> pace.add(tokens=1500, seconds=10.0)
@@ -374,12 +377,19 @@ class Pace:
     """Output tokens of an answer: of one sample, and of one vote."""
     seconds: float = 10.0
     """Time of an answer."""
+    check_cost: float | None = None
+    """Dollars for the check of an answer; None before the first check."""
     _answers: int = 1
 
     @classmethod
     def guess(cls, tokens: float) -> Pace:
         """Guess the pace of a model that has not answered yet, from the output tokens of an answer."""
         return cls(tokens, tokens * cls.seconds / cls.tokens)
+
+    def add_check(self, cost: float) -> None:
+        """Count the cost of a check."""
+        before = cost if self.check_cost is None else self.check_cost
+        self.check_cost = before + (cost - before) / _CHECKS_AVERAGED
 
     @property
     def tokens_per_second(self) -> float:

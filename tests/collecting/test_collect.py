@@ -129,6 +129,14 @@ def test_a_rate_limit_is_obeyed(place):
     assert times[1] - times[0] >= 0.99  # a clock tick early; the back-off of tests is a twentieth of it
 
 
+def test_a_server_says_whether_a_retry_is_of_use(place):
+    """By the header that OpenAI's client obeys, whatever the status."""
+    said = [Response({}, 401, {"x-should-retry": "true"}), Response({}, 503, {"x-should-retry": "false"})]
+    result, server = collect(place, lambda request, headers: said.pop(0), "--signal", "choice", n=1, names=["tiny"])
+    assert (result.exit_code, len(server.requests)) == (1, 2)
+    assert [(row["error"], row["attempts"]) for row in lines(place)] == [("HTTP 503", 2)]
+
+
 def test_without_log_probabilities_the_signal_is_another_one(place):
     class Stating(Models):
         def answer(self, name, prompt, counts):

@@ -20,7 +20,7 @@ from rcjax.serving import billing, totals
 from rcjax.serving.billing import Billing, BudgetSpentError
 from rcjax.serving.call_log import CallLog, queries_per_day
 from rcjax.serving.failures import CascadeWarning
-from rcjax.serving.totals import FileTotals
+from rcjax.serving.totals import TotalsFile
 
 PLAIN = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
 COSTS = {"small": 0.02, "middle": 0.05, "large": 0.3}
@@ -242,10 +242,10 @@ def test_a_log_without_totals_says_so(tmp_path, today):
         ask(Worker(path, today), today, range(3))
         Worker(path, today)
     os.remove(f"{path}.totals")
-    with pytest.warns(CascadeWarning, match=r"policy policy: there is no .*totals: what was spent before is not known"):
+    with pytest.warns(CascadeWarning, match=r"policy policy: there is no .*totals: what .* put it back"):
         Worker(path, today)
     open(f"{path}.totals", "w").close()
-    with pytest.warns(CascadeWarning, match=r"policy policy: .*totals is empty: what was spent before is not known"):
+    with pytest.warns(CascadeWarning, match=r"policy policy: .*totals is empty: what .* put it back"):
         Worker(path, today)
 
 
@@ -266,18 +266,18 @@ def test_lost_totals_are_no_new_money_while_a_worker_knows_them(tmp_path, today)
 
 def test_a_full_disk_is_a_warning_once_and_totals_are_saved_later(tmp_path, today, monkeypatch):
     path = tmp_path / "calls.jsonl"
-    worker, real = Worker(path, today), FileTotals.sync
+    worker, real = Worker(path, today), TotalsFile.sync
     assert worker.billing.position > 0
 
     def full(self, patience):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(FileTotals, "sync", full)
+    monkeypatch.setattr(TotalsFile, "sync", full)
     with pytest.warns(CascadeWarning, match=r"cannot save spending to .*totals: No space") as warned:
         paid = ask(worker, today, range(5))
     assert len(warned) == 1
     assert worker.billing.position_of("a") == worker.billing.position == 0
-    monkeypatch.setattr(FileTotals, "sync", real)
+    monkeypatch.setattr(TotalsFile, "sync", real)
     paid += ask(worker, today, range(5, 10))
     assert worker.billing.position > 0
     assert Worker(path, today).billing.money_left == pytest.approx(200 - paid)

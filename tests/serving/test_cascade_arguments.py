@@ -21,8 +21,8 @@ TINY = ServedModel("tiny", "tiny")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"client": {"small": 1}}, "client: none given for middle, large"),
-        ({"client": OpenAI(api_key="x")}, r"client of small: give an openai\.AsyncOpenAI, not an OpenAI"),
+        ({"api_client": {"small": 1}}, "api_client: none given for middle, large"),
+        ({"api_client": OpenAI(api_key="x")}, r"api_client of small: give an openai\.AsyncOpenAI, not an OpenAI"),
         ({"signal": {"large": signals.Choice()}}, "signal of small, middle: the policy does not say what its log was"),
         ({"models": {"tiny": TINY}}, "models: tiny: the policy has small, middle, large; others need shadow above 0"),
         ({"shadow": 0.1, "models": {"tiny": TINY}}, "no price known of the shadow models tiny"),
@@ -39,9 +39,9 @@ TINY = ServedModel("tiny", "tiny")
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):
-    given = {"client": AsyncOpenAI(api_key="x"), "signal": signals.Choice(), **arguments}
+    given = {"api_client": AsyncOpenAI(api_key="x"), "signal": signals.Choice(), **arguments}
     with pytest.raises(ValueError, match=message):
-        Cascade(POLICY, given.pop("client"), **given)
+        Cascade(POLICY, given.pop("api_client"), **given)
 
 
 def test_a_policy_without_prices_in_its_provenance_needs_none():

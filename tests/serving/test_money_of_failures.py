@@ -79,20 +79,20 @@ RATE = 50  # tokens a second, of a model that has not answered yet
 @pytest.mark.parametrize("name", LOST)
 def test_what_was_lost_costs_what_was_sent_and_the_time(name):
     """A quarter of the bytes as tokens, of each attempt, and what a model writes meanwhile: it may go on with it."""
-    patience = ({"deadline": 2.0}, {"timeout": 1.0}) if name == "late" else ({},)
+    patience = ({"deadline": 2.0}, {"timeout": 2.0}) if name == "late" else ({},)
     costs = [booked(LOST[name], streamed=way, **more) for way in (False, True) for more in patience]
     seconds = 2.0 if name == "late" else 0.0
     assert all(estimated == (True,) for _, estimated in costs)
     assert all(seconds * RATE * 15 <= 1e6 * cost - 6 <= (seconds + 20.0) * RATE * 15 for cost, _ in costs)
-    assert name != "late" or min(costs)[0] >= 2 * MEAN  # of whatever was not waited for
+    assert name != "late" or min(costs)[0] >= MEAN
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_an_abandoned_answer_costs_the_mean_at_least_and_the_limit_at_most(streamed):
-    """Of each attempt: that of the policy, until answers tell another."""
+    """There is one attempt. The mean is that of the policy, until answers tell another."""
     limited = {"timeout": 1.0, "options": {"max_tokens": 2}}
     cost, estimated = booked(LOST["late"], streamed=streamed, **limited)
-    assert (cost, estimated) == (pytest.approx(2 * MEAN), (True,))
+    assert (cost, estimated) == (pytest.approx(MEAN), (True,))
     answers = [Response(completion("A", usage=(100, 900)))] * 3 + [LOST["late"]]
     calls = []
     ask(script(large=answers), "A or B?", policy=alone(), times=4, timeout=5.0, retries=0, observe=calls.append)

@@ -132,6 +132,16 @@ def test_a_model_that_fails_is_skipped_upward(response, error, tmp_path):
     assert not any(secret in written + result.problem for secret in SECRETS)
 
 
+def test_no_retry_waits_beyond_the_time_of_its_call():
+    """The next model is asked at once; the last one fails with the wait that the server asks for."""
+    limited = Response({"error": {}}, status=429, headers={"retry-after": "35"})
+    result, server = ask(script(small=limited, middle=good("A", SURE)), asking={"deadline": 64.0})
+    assert asked(server) == ["small", "middle"]
+    assert (result.calls[0].error, result.calls[0].attempts) == ("HTTP 429", 1)
+    error, _ = ask(script(small=limited, middle=limited, large=limited), asking={"deadline": 30.0})
+    assert error.result.failure.retry_after == 35.0
+
+
 def test_retries_wait_as_long_as_the_server_says_and_are_counted():
     limited = Response({"error": {}}, status=429, headers={"retry-after-ms": "1200"})
     result, server = ask(script(small=[limited, broken(503), good("A", SURE)]))

@@ -19,7 +19,7 @@ from rcjax.serving.endpoints import Endpoint, LoggedForm, separate_votes
 from rcjax.serving.exchange import Caller
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
-from rcjax.serving.usage import CallUsage
+from rcjax.serving.usage import CallUsage, Pace
 
 MONEY = {name: ServedModel(name, name, Price(*price)) for name, price in PRICES.items()}
 
@@ -102,6 +102,29 @@ def test_reservations_and_estimates_count_each_answer_once(samples, n):
         return [cost / (1e-5 * samples * n) for cost in expected]
 
     assert asyncio.run(main()) == [pytest.approx(200), *[pytest.approx(298, abs=1.0)] * 2]
+
+
+def test_reservations_cover_second_questions_checks_and_schemas():
+    """A second question repeats the question and the answer; a check costs what earlier checks have cost."""
+    messages, pace = [{"role": "user", "content": "x" * 400}], Pace()
+    options = {"max_tokens": 50, "n": 1}
+
+    def estimate(signal, mean_cost=None, **more):
+        return 1e6 * Endpoint(None, "m", signal, options | more, Price(1, 10), mean_cost).estimate_cost(
+            messages, {}, pace
+        )
+
+    alone = estimate(None)
+    assert alone == pytest.approx(100 + 500)
+    assert estimate(signals.Verification()) == pytest.approx(alone + 100 + 50 + 80 + 10)
+    assert estimate(signals.Stated()) == pytest.approx(alone + 100 + 50 + 80 + 100)
+    assert estimate(signals.Stated(question=None)) == pytest.approx(alone)
+    schema = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"enum": ["y" * 396]}}}
+    assert estimate(None, response_format=schema) == pytest.approx(alone + 100 + 20, abs=10)
+    check = signals.ReplyCheck("python:checks:judge")
+    assert estimate(check, 0.01) == pytest.approx(10_000)  # no check has told its cost: the mean of the log has it
+    pace.add_check(0.002)
+    assert estimate(check, 0.01) == pytest.approx(alone + 2_000)
 
 
 def test_a_model_is_asked_several_times_and_the_most_common_answer_is_kept():

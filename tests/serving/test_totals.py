@@ -14,7 +14,7 @@ from rcjax._base import files
 from rcjax.serving import totals as module
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.gateway.clients import Client, ClientLimits
-from rcjax.serving.totals import FileTotals
+from rcjax.serving.totals import TotalsFile
 
 MONTH = (0.0, 4e9)
 
@@ -29,7 +29,7 @@ def page_of(one, name="a"):
 
 
 def test_processes_share_totals_and_a_new_one_knows_what_the_dead_have_spent(path):
-    one, other = FileTotals(path), FileTotals(path)
+    one, other = TotalsFile(path), TotalsFile(path)
     for turn in range(1, 4):
         page_of(one).add(0.5)
         page_of(other).add(0.25, 0)
@@ -38,7 +38,7 @@ def test_processes_share_totals_and_a_new_one_knows_what_the_dead_have_spent(pat
             process.sync()
         assert page_of(one).last_read() == (0.75 * turn, 0)
         assert page_of(other).last_read() == (0.75 * turn, turn)
-    third = FileTotals(path)
+    third = TotalsFile(path)
     page_of(third)
     third.sync()
     assert page_of(third).last_read() == (2.25, 3)
@@ -46,7 +46,7 @@ def test_processes_share_totals_and_a_new_one_knows_what_the_dead_have_spent(pat
 
 
 def test_a_payment_that_a_full_disk_refused_is_written_later(path, monkeypatch):
-    one = FileTotals(path)
+    one = TotalsFile(path)
     page_of(one).add(1.0)
     one.sync()
     size = path.stat().st_size
@@ -65,7 +65,7 @@ def test_a_payment_that_a_full_disk_refused_is_written_later(path, monkeypatch):
     assert page_of(one).last_read() == (3.0, 0)
     monkeypatch.setattr(module.os, "write", real)
     one.sync()
-    other = FileTotals(path)
+    other = TotalsFile(path)
     page_of(other)
     other.sync()
     assert page_of(other).last_read() == (3.0, 3)
@@ -74,7 +74,7 @@ def test_a_payment_that_a_full_disk_refused_is_written_later(path, monkeypatch):
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", b'{"totals": [[1]]}', b'{"totals": 3}', b"[" * 10**5])
 def test_an_unreadable_file_begins_anew(path, content):
     path.write_bytes(content)
-    one = FileTotals(path)
+    one = TotalsFile(path)
     page_of(one).add(1.0)
     if content:
         with pytest.warns(CascadeWarning, match=r"calls.jsonl.totals cannot be read: what was spent is counted anew"):
@@ -86,7 +86,7 @@ def test_an_unreadable_file_begins_anew(path, content):
 
 @pytest.mark.parametrize("lost", [None, b"", b"\0" * 4096, b'{"totals": [["a",'])
 def test_a_file_that_is_lost_is_written_anew_with_what_was_read_of_it(path, lost):
-    dead, one, other = FileTotals(path), FileTotals(path), FileTotals(path)
+    dead, one, other = TotalsFile(path), TotalsFile(path), TotalsFile(path)
     page_of(dead).add(5.0)
     dead.sync()
     for process in (one, other):
@@ -99,7 +99,7 @@ def test_a_file_that_is_lost_is_written_anew_with_what_was_read_of_it(path, lost
     page_of(one).add(1.0)
     with pytest.warns(CascadeWarning, match="cannot be read: it is written anew") if lost else contextlib.nullcontext():
         one.sync()
-    new = FileTotals(path)
+    new = TotalsFile(path)
     for process in (other, one, new):
         page_of(process)
         process.sync()
@@ -109,7 +109,7 @@ def test_a_file_that_is_lost_is_written_anew_with_what_was_read_of_it(path, lost
 
 def test_a_full_disk_leaves_the_file_as_it_was_where_it_would_grow(path, monkeypatch):
     for _ in range(30):
-        dead = FileTotals(path)
+        dead = TotalsFile(path)
         page_of(dead).add(1.0)
         dead.sync()
     before, real = path.read_bytes(), os.write
@@ -119,7 +119,7 @@ def test_a_full_disk_leaves_the_file_as_it_was_where_it_would_grow(path, monkeyp
         return real(file, text[:room])
 
     monkeypatch.setattr(module.os, "write", full)
-    one = FileTotals(path)
+    one = TotalsFile(path)
     for number in range(200):
         page_of(one, f"b{number}").add(1.0)
     with pytest.raises(OSError, match="is the disk full"):
@@ -127,7 +127,7 @@ def test_a_full_disk_leaves_the_file_as_it_was_where_it_would_grow(path, monkeyp
     assert path.read_bytes() == before
     monkeypatch.setattr(module.os, "write", real)
     one.sync()
-    new = FileTotals(path)
+    new = TotalsFile(path)
     page_of(new)
     page_of(new, "b7")
     new.sync()
@@ -135,12 +135,12 @@ def test_a_full_disk_leaves_the_file_as_it_was_where_it_would_grow(path, monkeyp
 
 
 def test_a_kill_before_a_shorter_file_is_cut_loses_nothing(path):
-    one = FileTotals(path)
+    one = TotalsFile(path)
     page_of(one).add(1.0)
     one.sync()
     with open(path, "ab") as file:
         file.write(b'.0, 3], ["b", "month", 4e9, "dead", 3.0, 1]]}\n')
-    new = FileTotals(path)
+    new = TotalsFile(path)
     page_of(new)
     new.sync()
     assert page_of(new).last_read() == (1.0, 1)
@@ -149,7 +149,7 @@ def test_a_kill_before_a_shorter_file_is_cut_loses_nothing(path):
 def test_the_newest_count_of_queries_is_of_any_process(path):
     rows = [["a", "month", 4e9, "old", 2.0, 1], ["a", "month", 4e9, "new", 3.0, 1, 9.0, 1.8e9]]
     path.write_text(json.dumps({"totals": rows}))
-    one = FileTotals(path)
+    one = TotalsFile(path)
     page_of(one).add(1.0)
     one.sync()
     assert page_of(one).last_read() == (6.0, 2)
@@ -158,7 +158,7 @@ def test_the_newest_count_of_queries_is_of_any_process(path):
 
 def test_periods_that_are_over_are_forgotten(path, monkeypatch):
     """Totals of minutes soon, as each of them is in the file that each query writes."""
-    one = FileTotals(path)
+    one = TotalsFile(path)
     for minute in range(200):
         one.total("a", "minute", (0.0, time.time() + 30.0 - 60.0 * minute)).add(0.0)
     one.sync()
@@ -170,7 +170,7 @@ def test_periods_that_are_over_are_forgotten(path, monkeypatch):
 
 
 def test_a_file_whose_periods_are_all_over_is_no_unreadable_one(path, monkeypatch):
-    one = FileTotals(path)
+    one = TotalsFile(path)
     page_of(one).add(1.0)
     one.sync()
     monkeypatch.setattr(module.time, "time", lambda: MONTH[1] + 2 * 86_400.0)
@@ -180,16 +180,16 @@ def test_a_file_whose_periods_are_all_over_is_no_unreadable_one(path, monkeypatc
         one.sync()
         assert json.loads(path.read_bytes())["totals"] == []
         one.sync()
-        other = FileTotals(path)
+        other = TotalsFile(path)
         other.total("a", "month", (MONTH[1], 2 * MONTH[1]))
         other.sync()
 
 
 def test_only_limits_by_the_minute_are_counted_by_the_minute(path):
-    totals = FileTotals(path)
+    totals = TotalsFile(path)
     limits = ClientLimits(totals)
     for client in (Client("0" * 64, name="free"), Client("0" * 64, requests=3, name="limited")):
-        with limits.admitted(client):
+        with limits.admit(client):
             limits.pay(client, 1.0)
     totals.sync()
     rows = [row[:2] for row in json.loads(path.read_bytes())["totals"]]
@@ -200,14 +200,14 @@ def test_a_clock_that_was_hours_ahead_loses_no_day(path, monkeypatch):
     """As where a machine begins with the time of its zone, and is told UTC afterwards."""
     end, now = 1.8e9, 1.8e9 - 3600.0
     monkeypatch.setattr(module.time, "time", lambda: now)
-    one = FileTotals(path)
+    one = TotalsFile(path)
     one.total("a", "day", (end - 86_400.0, end)).add(5.0)
     one.sync()
     now += 14 * 3600.0
     one.total("a", "day", (end, end + 86_400.0)).add(1.0)
     one.sync()
     now -= 14 * 3600.0
-    for process in (one, FileTotals(path)):
+    for process in (one, TotalsFile(path)):
         total = process.total("a", "day", (end - 86_400.0, end))
         process.sync()
         assert total.last_read()[0] == 5.0
@@ -215,7 +215,7 @@ def test_a_clock_that_was_hours_ahead_loses_no_day(path, monkeypatch):
 
 def test_a_sync_looks_at_each_row_once(path):
     """With a look at all rows for each total, a payment waits seconds with some hundred clients."""
-    one, other = FileTotals(path), FileTotals(path)
+    one, other = TotalsFile(path), TotalsFile(path)
     for shared in (one, other):
         for client in range(3_000):
             shared.total(f"client {client}", "month", (0.0, 4e9)).add(1.0)
@@ -227,14 +227,14 @@ def test_a_sync_looks_at_each_row_once(path):
 
 
 def test_without_a_file_nothing_is_shared():
-    alone = FileTotals(None)
+    alone = TotalsFile(None)
     page_of(alone).add(1.0)
     alone.sync()
     assert page_of(alone).last_read() == (1.0, 0)
 
 
 def test_a_slower_thread_does_not_write_an_older_total(path, monkeypatch):
-    one, begun, go, real = FileTotals(path), threading.Event(), threading.Event(), module.try_lock
+    one, begun, go, real = TotalsFile(path), threading.Event(), threading.Event(), module.try_lock
 
     def slow(file, patience):
         if not begun.is_set():
@@ -259,7 +259,7 @@ def test_a_slower_thread_does_not_write_an_older_total(path, monkeypatch):
 @pytest.mark.skipif(files.fcntl is None, reason="a system without locks of files")
 def test_a_lock_that_another_process_holds_ends_a_sync(path):
     """At once, where an event loop asks; else after a while, so that neither a start nor an end hangs."""
-    one = FileTotals(path)
+    one = TotalsFile(path)
     page_of(one).add(1.0)
     one.sync()
     with open(path) as holder:

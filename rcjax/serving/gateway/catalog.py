@@ -25,6 +25,7 @@ from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.signals import ReplyCheck, Signal
 from rcjax.policy.signals.signal import signal_by_name, signal_from_record
 from rcjax.policy.spec import recorded_request_settings, recorded_tuning
+from rcjax.serving.billing import describe_new_period
 from rcjax.serving.call_log import CallLog, ShadowCost, ShadowRate
 from rcjax.serving.cascade import Cascade, gather_all
 from rcjax.serving.endpoints import THINKING, Endpoint, checked_options
@@ -34,7 +35,7 @@ from rcjax.serving.gateway.clients import KeyRing
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ModelSettings, describe_variable, read_models
 from rcjax.serving.openai_client import make_api_client, openai
-from rcjax.serving.totals import FileTotals
+from rcjax.serving.totals import TotalsFile
 from rcjax.serving.usage import TOKEN_LIMITS, token_limit
 
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
@@ -53,7 +54,7 @@ class Settings:
 
     policies: Mapping[str, Path | None]
     """The file of each policy, by the policy's name for clients; None for a policy that is still to come."""
-    models: Path
+    models_file: Path
     """The file of the models."""
     pass_model: str | None = None
     """The model that answers while a policy's file is missing; None if the file must exist."""
@@ -120,16 +121,16 @@ class Settings:
             return ring
         return KeyRing.of_keys(self.keys(), models if self.open_models else ())
 
-    def make_client_totals(self) -> FileTotals:
+    def make_client_totals(self) -> TotalsFile:
         """Make the clients' totals over all workers, in a file beside the log.
 
         Without a log, the totals last until the service ends. The file is not the file of the policies' bills, because
         each payment of a bill writes that file on the event loop.
         """
         if self.log_file is not None:
-            return FileTotals(f"{self.log_file}.clients")
+            return TotalsFile(f"{self.log_file}.clients")
         folder = os.environ.get(METRICS_FOLDER)
-        return FileTotals(None if folder is None else Path(folder) / "clients.totals")
+        return TotalsFile(None if folder is None else Path(folder) / "clients.totals")
 
     def open_log(self, observe: Callable[[str], None] | None = None) -> CallLog | None:
         """Open the call log; None without one. Raises OSError if it cannot be opened.
@@ -240,7 +241,9 @@ class Catalog:
     """The clients."""
 
     def continue_from(self, before: Catalog) -> None:
-        """Continue the bills of changed policies from the last catalog; unchanged policies keep their bills."""
+        """Continue the bills of changed policies, and the paces of unchanged models, from the last catalog."""
+        unchanged = [name for name, model in self.models.items() if before.models.get(name) == model]
+        self.unjudged_caller.continue_paces(before.unjudged_caller, unchanged)
         for name, deployment in self.policies.items():
             if deployment is before.policies[name]:
                 continue
@@ -266,6 +269,10 @@ class Catalog:
             yield f"the file of keys is loaded: {', '.join(client.name or '' for client in self.key_ring.named)}"
         elif not changed and self.models == before.models:
             yield "the files were read again: nothing has changed"
+        for client in self.key_ring.named:
+            old = before.key_ring.by_name(client.name)
+            if old is not None and client.money is not None and client.money.every != old.period.every:
+                yield f"client {client.name}: {describe_new_period(client.money.every, old.period.every)}"
 
 
 def digest_of(policy: AbstractPolicy) -> str:
@@ -315,7 +322,7 @@ class CatalogMaker:
                 policies[name] = load_policy(path)
             elif settings.pass_model is not None:
                 policies[name] = None
-        catalog = self.make(policies, read_models(settings.models), before)
+        catalog = self.make(policies, read_models(settings.models_file), before)
         for name, deployment in catalog.policies.items():
             bill = deployment.cascade.billing.bill
             if isinstance(bill, PeriodBill) and settings.ledger is None and settings.log_file is None:
@@ -341,14 +348,16 @@ class CatalogMaker:
             missing = ", ".join(name for name in names if name is not None and name not in models)
             if missing:
                 raise ValueError(
-                    f"{option}: {settings.models.name} has no table for {missing}: add it, or name another"
+                    f"{option}: {settings.models_file.name} has no table for {missing}: add it, or name another"
                 )
         endpoints = {name: self._endpoint(model) for name, model in models.items()}
         for name, policy in policies.items():
             path = settings.policies[name]
             where = path.name if path is not None and policy is not None else f"--pass {settings.pass_model}"
             if name in models:
-                raise ValueError(f"{settings.models.name}: {name} is the name of a policy too: give one another name")
+                raise ValueError(
+                    f"{settings.models_file.name}: {name} is the name of a policy too: give one another name"
+                )
             try:
                 deployments[name] = self._deploy(name, policy, models, before)
             except ValueError as problem:
@@ -370,7 +379,7 @@ class CatalogMaker:
         records = recorded_request_settings(policy)
         missing = ", ".join(model for model in policy.models if model not in models)
         if missing:
-            raise ValueError(f"it asks {missing}, for which {settings.models.name} has no table: add it")
+            raise ValueError(f"it asks {missing}, for which {settings.models_file.name} has no table: add it")
         called = {model: models[model] for model in (*policy.models, *self._shadow_models(tuned, models))}
         for model, entry in called.items():
             options = {**records.get(model, {}).get("options", {}), **entry.options}
@@ -427,7 +436,7 @@ class CatalogMaker:
             checked_options(dict(model.options))
         except ValueError as problem:
             reason = str(problem).removeprefix(f"model {model.name}: ")
-            raise ValueError(f"{self.settings.models.name}, model {model.name}: {reason}") from None
+            raise ValueError(f"{self.settings.models_file.name}, model {model.name}: {reason}") from None
         kept = {
             name: value
             for name, value in model.options.items()

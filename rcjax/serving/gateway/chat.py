@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -29,25 +29,27 @@ from rcjax.serving.exchange import Exchange, Piece, calls_of
 from rcjax.serving.failures import ApiError, upstream_error
 from rcjax.serving.gateway.catalog import Catalog, Deployment, Settings
 from rcjax.serving.gateway.chat_request import ChatRequest, id_headers, parse_chat_request, read_object
-from rcjax.serving.gateway.clients import Client, ClientLimits
+from rcjax.serving.gateway.clients import Client
 from rcjax.serving.gateway.metrics import Metrics
 
 STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
 """Headers of a stream of events."""
 
 COMMENT_SECONDS = 15.0
-"""Seconds between comments in a stream without an event yet. Before the first comment, an error has its own status."""
+"""Seconds of silence in a stream until a comment. Before the first comment or event, an error has its own status."""
 
 
 class Responder:
     """Sends the answer to one request over ASGI, in the format of chat completions.
 
-    `has_begun` says whether a part of the answer has been sent, `is_complete` whether the whole answer has been sent.
+    `has_begun` says whether a part of the answer has been sent, `is_complete` whether the whole answer has been sent,
+    and `last_sent` when the last part was sent, by `time.monotonic`.
     """
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self.has_begun = self.is_complete = False
+        self.last_sent = time.monotonic()
         self._waiting: list[bytes] = []
         self._size = 0  # bytes that wait
         self._writing: asyncio.Task[None] | None = None
@@ -101,7 +103,7 @@ class Responder:
 
     async def _body(self, body: bytes, *, more: bool) -> None:
         """Send a part of the body; the parts of one turn of the event loop go out in one write."""
-        self.is_complete = not more
+        self.is_complete, self.last_sent = self.is_complete or not more, time.monotonic()
         self._waiting.append(body)
         self._size += len(body)
         if self._writing is not None and self._writing.done():
@@ -158,7 +160,8 @@ class RequestContext:
     query_id: str
     segment: str | None
     """The query's segment; None if unknown."""
-    client_limits: ClientLimits
+    reserve_money: Callable[[Callable[[], float]], AbstractContextManager[None]]
+    """Puts aside the client's money for the request, given a function that estimates its cost."""
 
 
 @dataclass(slots=True)
@@ -193,9 +196,9 @@ class RequestHandler:
 
     async def answer(self) -> None:
         """Answer the request. Raises ApiError if no model does."""
-        name, deployment = self.request.model, self._deployment
+        deployment = self._deployment
         try:
-            with self.context.client_limits.reserve(self.context.client, self._estimate_cost):
+            with self.context.reserve_money(self._estimate_cost):
                 if deployment is None or not self._is_judged:
                     result = await self._keep_open(self._ask_model(deployment))
                 else:
@@ -209,7 +212,7 @@ class RequestHandler:
         seconds = time.perf_counter() - self.start
         reason = next(iter(self._why_not_judged), None)
         billing = None if deployment is None else deployment.cascade.billing
-        self.metrics.count_request(name, result, seconds, billing, judged=self._is_judged, reason=reason)
+        self.metrics.count_request(self.request.model, result, seconds, billing, judged=self._is_judged, reason=reason)
         if result.status == "failed":
             errors = [f"{call.model}: {call.error}" for call in result.calls if call.error]
             raise upstream_error(result.failure, errors)
@@ -218,7 +221,7 @@ class RequestHandler:
         await self._send_rest(result)
 
     async def _keep_open(self, asking: Awaitable[Result]) -> Result:
-        """Wait for the result; send comments into a stream without an event, because proxies cut silent streams."""
+        """Wait for the result; send comments into a silent stream, because proxies cut it."""
         if not self.request.stream:
             return await asking
         has_ended = asyncio.Event()
@@ -230,12 +233,13 @@ class RequestHandler:
             await asyncio.gather(commenting, return_exceptions=True)
 
     async def _comment_until(self, has_ended: asyncio.Event) -> None:
-        while not has_ended.is_set() and not self._first_report:
-            try:
-                await asyncio.wait_for(has_ended.wait(), COMMENT_SECONDS)
-            except TimeoutError:
-                if not self._first_report:
-                    await self.responder.send_comment(id_headers(self.context.query_id))
+        while not has_ended.is_set() and not self.responder.is_complete:
+            wait = self.responder.last_sent + COMMENT_SECONDS - time.monotonic()
+            if wait <= 0:
+                await self.responder.send_comment(id_headers(self.context.query_id))
+            else:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(has_ended.wait(), wait)
 
     @property
     def _seconds_left(self) -> float:
@@ -280,10 +284,9 @@ class RequestHandler:
         return result if result.completion is None else replace(result, status="answered")
 
     async def _ask_model(self, deployment: Deployment | None) -> Result:
-        fields = ", ".join(self._why_not_judged)
         query = replace(
             self._make_query(),
-            not_judged="passed on" if deployment is None else fields,
+            not_judged="passed on" if deployment is None else ", ".join(self._why_not_judged),
             charge=None if deployment is None else deployment.cascade.billing.charge,
         )
         exchanges, caller = list[Exchange](), self.catalog.unjudged_caller

@@ -291,16 +291,12 @@ def _parts_not_judged(data: Mapping[str, Any], messages: Sequence[Mapping[str, A
                 yield _PARTS.get(kind, _UNKNOWN) if isinstance(kind, str) else _UNKNOWN
 
 
-def require_permitted(request: ChatRequest, fields: Container[str], tokens: int | None) -> None:
+def require_permitted_fields(request: ChatRequest, limits: RequestLimits) -> None:
     """Refuse a request with a field or a tool that clients may not send, or with too high a limit on tokens.
-
-    Args:
-        request: the request.
-        fields: fields that may be sent besides `FIELDS`; "tools" stands for tools that a provider runs.
-        tokens: limit on the tokens of all answers to the request; None without one.
 
     Raises ApiError.
     """
+    fields, tokens = limits.allow_field, limits.max_tokens
     for name, value in request.fields.items():
         if value is not None and name not in FIELDS and name not in fields:
             problem = "is not passed on by this service: its operator can permit the field (--allow-field)"

@@ -35,7 +35,7 @@ from rcjax._base.files import lock_folder_of, write_atomically
 from rcjax.policy.ladder import Period, split_per_period
 from rcjax.serving.billing import covers, format_minute, reserving
 from rcjax.serving.failures import ApiError
-from rcjax.serving.totals import Total, Totals
+from rcjax.serving.totals import Total, TotalStore
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -63,6 +63,9 @@ def _read_period(text: Any, where: str) -> Period:
         raise ValueError(f'{where}: give money and a period, such as "5/month", or /week or /day') from None
 
 
+_DEFAULT_PERIOD = Period(1.0, "month")  # period for the money of a client without a limit
+
+
 @dataclass(frozen=True)
 class Client(Record):
     """A client of the gateway, with its permissions and limits."""
@@ -83,6 +86,11 @@ class Client(Record):
     """Whether the client may see `/metrics`, with the spending of others."""
     name: str | None = None
     """The client's name; None if clients have no names."""
+
+    @property
+    def period(self) -> Period:
+        """The period in which the client's money is counted: a month if the money has no limit."""
+        return self.money or _DEFAULT_PERIOD
 
     def may_call(self, model: str, policies: Container[str]) -> bool:
         """Return whether the client may call a policy or model of this name."""
@@ -226,8 +234,6 @@ def add_key(name: str, path: str | os.PathLike[str]) -> str:
 
 _MINUTE = 60.0  # seconds
 
-_DEFAULT_PERIOD = Period(1.0, "month")  # period for the money of a client without a limit
-
 
 @dataclass(slots=True)
 class _ClientState:
@@ -250,12 +256,12 @@ _RESERVATION: ContextVar[object] = ContextVar("reservation", default=None)
 class ClientLimits:
     """Enforces the limits of clients, and counts the requests and money of each name in totals of all workers."""
 
-    def __init__(self, totals: Totals) -> None:
+    def __init__(self, totals: TotalStore) -> None:
         self._totals = totals
         self._by_client: dict[str, _ClientState] = {}
 
     @contextmanager
-    def admitted(self, client: Client) -> Iterator[None]:
+    def admit(self, client: Client) -> Iterator[None]:
         """Admit a request of a client, and count it until it ends. Raises ApiError 429 beyond the client's limits."""
         if client.name is None:
             yield
@@ -289,7 +295,7 @@ class ClientLimits:
             raise ApiError(503, problem, "ledger_unavailable", retry_after=1.0)
         cost = estimate_cost()
         state = self._by_client.setdefault(client.name, _ClientState())
-        every, bounds = self._period(client, now)
+        every, bounds = client.money.every, client.money.bounds(now)
         left = client.money.money - total.last_read().money_of_all
         if not covers(left, cost):
             problem = f"{client.name} may spend {client.money}, and the money left does not cover this request"
@@ -321,12 +327,7 @@ class ClientLimits:
             self._total(client, now)
 
     def _total(self, client: Client, now: float) -> Total:
-        every, bounds = self._period(client, now)
-        return self._totals.total(_total_key(client.name or ""), every, bounds)
-
-    def _period(self, client: Client, now: float) -> tuple[str, tuple[float, float]]:
-        period = client.money or _DEFAULT_PERIOD
-        return period.every, period.bounds(now)
+        return self._totals.total(_total_key(client.name or ""), client.period.every, client.period.bounds(now))
 
     def _count_request(self, name: str, limit: int, state: _ClientState, now: float) -> None:
         """Count a request in its minute, together with other workers. Raises ApiError 429 beyond the limit."""

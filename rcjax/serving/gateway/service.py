@@ -50,7 +50,7 @@ from rcjax.serving.gateway.chat_request import (
     id_headers,
     read_query_id,
     read_segment,
-    require_permitted,
+    require_permitted_fields,
 )
 from rcjax.serving.gateway.clients import Client, ClientLimits
 from rcjax.serving.gateway.metrics import Metrics
@@ -159,7 +159,6 @@ class Gateway:
         self.install(self._maker.read(), None)
         self._update_bills()
         self._failing: set[str] = set()  # steps of the watch whose last run failed
-        self._sync_failed = False
         self.client_limits.track(self.catalog.key_ring.named)
         self._totals.sync()
 
@@ -172,7 +171,7 @@ class Gateway:
 
     def _signatures(self) -> list[Any]:
         """Return a signature of each file, which changes with the file."""
-        paths = (*self.settings.policies.values(), self.settings.models, self.settings.keys_file)
+        paths = (*self.settings.policies.values(), self.settings.models_file, self.settings.keys_file)
         return [file_signature(path) for path in paths if path is not None]
 
     def _update_bills(self) -> None:
@@ -186,15 +185,7 @@ class Gateway:
     async def _share_totals(self) -> None:
         """Synchronise the clients' totals with other workers."""
         self.client_limits.track(self.catalog.key_ring.named)
-        try:
-            await asyncio.to_thread(self._totals.sync)
-        except OSError as problem:
-            if not self._sync_failed:
-                news = "the spending of clients cannot be saved, and is lost at the next stop"
-                _LOGGER.error("%s: %s", news, describe_problem(problem))
-            self._sync_failed = True
-        else:
-            self._sync_failed = False
+        await asyncio.to_thread(self._totals.sync)
 
     async def watch(self) -> None:
         """Read changed files again, and follow the spending of others, until cancelled."""
@@ -203,6 +194,7 @@ class Gateway:
                 await asyncio.wait_for(self.reload_requested.wait(), RELOAD_SECONDS)
             await self._try_step(self._reload_files, "new files are not loaded")
             await self._try_step(self._follow_spending, "the spending of other workers cannot be read")
+            await self._try_step(self._share_totals, "the spending of clients cannot be saved, and is lost at a stop")
 
     async def _try_step(self, step: Callable[[], Awaitable[None]], failure: str) -> None:
         """Run a step of the watch. An error ends no watch: it is logged, once until the step works again."""
@@ -216,9 +208,7 @@ class Gateway:
             self._failing.discard(failure)
 
     async def _follow_spending(self) -> None:
-        """Update the bills, and synchronise the clients' totals with other workers."""
         self._update_bills()
-        await self._share_totals()
 
     async def _reload_files(self) -> None:
         """Read the files again if one has changed, or on a signal; if a file is invalid, the old policies stay.
@@ -246,7 +236,7 @@ class Gateway:
             return
         self._refusal = None
         self.install(catalog, before)
-        for line in catalog.describe_changes(before, self.settings.models.name):
+        for line in catalog.describe_changes(before, self.settings.models_file.name):
             _LOGGER.info(visible(line))
 
     def install(self, catalog: Catalog, before: Catalog | None) -> None:
@@ -267,13 +257,14 @@ class Gateway:
             ids = id_headers(query)
             self._require_slot()
             start = time.perf_counter()
-            with self.client_limits.admitted(client), self.intake.count_bytes() as request_bytes:
+            with self.client_limits.admit(client), self.intake.count_bytes() as request_bytes:
                 body = await self.intake.read(receive, headers, request_bytes, client.name)
                 await fair_queue("requests").wait_turn()
                 with self._answering():
                     request = responder.read(body)
                     self._require_permitted(request, client)
-                    context = RequestContext(client, query, read_segment(headers), self.client_limits)
+                    reserve_money = partial(self.client_limits.reserve, client)
+                    context = RequestContext(client, query, read_segment(headers), reserve_money)
                     handler = RequestHandler(
                         self.settings, self.catalog, self.metrics, request, context, responder, start
                     )
@@ -314,7 +305,7 @@ class Gateway:
 
     def _require_permitted(self, request: ChatRequest, client: Client) -> None:
         """Refuse a request with ApiError if the service's limits or the client's permissions exclude it."""
-        require_permitted(request, self.settings.limits.allow_field, self.settings.limits.max_tokens)
+        require_permitted_fields(request, self.settings.limits)
         catalog, name = self.catalog, request.model
         if (name in catalog.policies or name in catalog.models) and not client.may_call(name, catalog.policies):
             problem = "this key may not use this model: GET /v1/models lists the models of this key"
@@ -438,7 +429,7 @@ async def _handle_error(gateway: Gateway, _: Request, problem: Exception) -> Res
 async def _handle_unknown_path(gateway: Gateway, _: Request, problem: Exception) -> Response:
     headers = getattr(problem, "headers", None) or {}
     if getattr(problem, "status_code", 404) == 405:
-        error = ApiError(405, f"this path takes {headers.get('Allow')} alone", "unknown_method")
+        error = ApiError(405, f"this path accepts {headers.get('Allow')} only", "unknown_method")
     else:
         advice = "use /v1/chat/completions, /v1/responses or /v1/models"
         error = ApiError(404, f"there is no such path: {advice}", "unknown_path")

@@ -9,7 +9,7 @@ import socket
 import threading
 
 import pytest
-from helpers.chat_server import KEY, Response, completion, events_of, sure
+from helpers.chat_server import KEY, Response, completion, events_of, raw_server, sure
 from helpers.gateway_samples import make_call
 from helpers.gateway_service import SURE, UNSURE, gateway, make_policy, until
 
@@ -234,6 +234,62 @@ def test_a_stream_that_waits_for_its_answer_is_kept_open_by_comments(monkeypatch
     assert answers or len(events) == 1
     assert ("[DONE]" in events[-1] or "response.completed" in events[-1]) is answers
     assert ('reason="upstream_refused",status="400"} 1.0' in page) is not answers
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+def test_a_stream_that_pauses_is_kept_open_by_comments(monkeypatch, path):
+    """A model may think between two pieces."""
+    gate = threading.Event()
+
+    async def pausing(head, reader, writer):
+        first, *rest = map(encoded, events_of(completion("one two")))
+        writer.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n" + first + rest[0]
+        )
+        await asyncio.to_thread(gate.wait, 120)
+        writer.write(b"".join(rest[1:]))
+        await writer.drain()
+        writer.close()
+
+    def encoded(event):
+        return event if isinstance(event, bytes) else b"data: " + json.dumps(event).encode() + b"\n\n"
+
+    monkeypatch.setattr(chat, "COMMENT_SECONDS", 0.02)
+    asked = {"input": "?"} if "responses" in path else {"messages": [{"role": "user", "content": "?"}]}
+    with raw_server(pausing) as (_, url), gateway(base_url=url) as service:
+        connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=30)
+        body = json.dumps({"model": "large", "stream": True, **asked})
+        connection.request("POST", path, body, {"content-type": "application/json"})
+        with contextlib.closing(connection), connection.getresponse() as response:
+            while b"one " not in response.readline():
+                pass
+            assert all(response.readline() == b"\n" and response.readline() == b": wait\n" for _ in range(3))
+            gate.set()
+            text = response.read().decode()
+    assert "two" in text
+    assert "[DONE]" in text or "response.completed" in text
+
+
+def test_a_comment_that_waits_to_begin_a_stream_leaves_a_complete_answer_complete():
+    """A client that reads slowly holds the head back, until the whole answer has come too."""
+    sent, may_begin = [], asyncio.Event()
+
+    async def send(message):
+        await may_begin.wait()
+        sent.append(message)
+
+    async def main():
+        responder = chat.Responder(send)
+        comment = asyncio.create_task(responder.send_comment({}))
+        await asyncio.sleep(0)
+        answer = asyncio.create_task(responder.end_stream())
+        await asyncio.sleep(0)
+        may_begin.set()
+        await asyncio.gather(comment, answer)
+        return responder.is_complete
+
+    assert asyncio.run(main())
+    assert [message.get("more_body") for message in sent] == [None, False]
 
 
 def test_a_request_may_be_too_large_or_too_slow():

@@ -81,8 +81,8 @@ def test_an_attempt_ends_in_time_however_slowly_bytes_arrive():
     with raw_server(drips) as (came, url), gateway(base_url=url, limits=limits) as service:
         reply = service.ask(model="large")
         assert (reply.status, reply.json["error"]["code"]) == (504, "upstream_timed_out")
-        assert 1 <= len(came) <= 2  # where the machine is slow, the time of one is over before it is sent
-        assert [(row["error"], row["attempts"]) for row in service.log_rows()] == [("timed out", 2)]
+        assert len(came) <= 1  # where the machine is slow, its time is over before it is sent
+        assert [(row["error"], row["attempts"]) for row in service.log_rows()] == [("timed out", 1)]
 
 
 def test_an_event_of_several_lines_is_one(service):

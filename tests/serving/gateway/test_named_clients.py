@@ -20,7 +20,7 @@ from rcjax.serving.failures import ApiError
 from rcjax.serving.gateway import clients
 from rcjax.serving.gateway.catalog import METRICS_FOLDER, Settings
 from rcjax.serving.gateway.clients import Client, ClientLimits, KeyRing, add_key
-from rcjax.serving.totals import FileTotals
+from rcjax.serving.totals import TotalsFile
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
@@ -169,7 +169,7 @@ def test_requests_reserve_money_and_the_rest_is_the_limit(keys, fields):
 
 
 def test_a_request_refused_for_reserved_money_may_be_tried_again_at_once():
-    client, limits = Client("0" * 64, money=Period(1.0, "month"), name="a"), ClientLimits(FileTotals(None))
+    client, limits = Client("0" * 64, money=Period(1.0, "month"), name="a"), ClientLimits(TotalsFile(None))
     with limits.reserve(client, lambda: 0.6):
         with pytest.raises(ApiError, match=r"its running requests have reserved .*try again") as refused:
             limits.reserve(client, lambda: 0.6).__enter__()
@@ -180,7 +180,7 @@ def test_a_request_refused_for_reserved_money_may_be_tried_again_at_once():
 
 
 def test_what_a_running_request_has_paid_is_not_reserved_too():
-    client, limits = Client("0" * 64, money=Period(1.0, "month"), name="a"), ClientLimits(FileTotals(None))
+    client, limits = Client("0" * 64, money=Period(1.0, "month"), name="a"), ClientLimits(TotalsFile(None))
     with limits.reserve(client, lambda: 0.75):
         limits.pay(client, 0.5)
         with limits.reserve(client, lambda: 0.25):
@@ -257,6 +257,21 @@ def test_a_changed_file_of_keys_is_loaded_and_a_broken_file_is_not(keys, caplog)
         assert keys.ask(service, "b").status == 200
 
 
+def test_a_change_of_the_period_of_a_client_says_that_its_total_begins_anew(keys, caplog):
+    """Money without a limit is counted by the month, and a new limit for a month goes on with that."""
+    caplog.set_level("INFO", "rcjax.serving")
+    keys.add("a", 'money = "1/day"').add("b")
+    with gateway(behave=behave, keys_file=keys.path) as service:
+        keys.path.write_text(keys.path.read_text().replace("1/day", "1/month") + 'money = "1/month"\n')
+        until(lambda: service.app.state.gateway.catalog.key_ring.by_name("b").money is not None)
+        until(lambda: "the file of keys is loaded" in caplog.text)
+    news = [line for line in caplog.messages if "from now on" in line]
+    assert news == [
+        "client a: its money is for a month from now on, not for a day: "
+        "what was spent before the change does not count in it"
+    ]
+
+
 def test_money_holds_over_restarts(keys):
     keys.add("a", 'money = "1/month"')
     with gateway(behave=behave, keys_file=keys.path) as service:
@@ -324,12 +339,12 @@ def test_workers_without_a_log_share_what_clients_have_used(log, keys, tmp_path,
     one, other = (settings.make_client_totals() for _ in "ab")
     client = Client("0" * 64, requests=2, name="a")
     for _ in range(2):
-        with ClientLimits(one).admitted(client):
+        with ClientLimits(one).admit(client):
             pass
     one.sync()
     other.total("client a", "minute", (now - 30, now + 30))
     other.sync()
-    with pytest.raises(ApiError, match="a may send 2 requests a minute"), ClientLimits(other).admitted(client):
+    with pytest.raises(ApiError, match="a may send 2 requests a minute"), ClientLimits(other).admit(client):
         pass
 
 

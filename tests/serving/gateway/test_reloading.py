@@ -112,6 +112,24 @@ def test_a_policy_that_has_not_changed_stays_and_no_log_is_read_again(line, monk
     assert read == ["one", "two"]
 
 
+def test_the_pace_of_a_model_that_has_not_changed_stays(line):
+    """Reservations for answers without a limit on tokens go by it."""
+    with gateway(behave=answers) as service:
+
+        def paces():
+            return service.app.state.gateway.catalog.unjudged_caller._paces
+
+        service.ask(model="large")
+        first, models = paces(), service.folder / "models.toml"
+        assert first["large"].tokens < 500
+        os.utime(models)
+        assert line().endswith("nothing has changed")
+        assert paces()["large"] == first["large"]
+        put(models, models.read_text().replace("org/small", "org/other"))
+        assert line().startswith("models.toml is loaded")
+        assert (paces()["large"], paces()["small"] is first["small"]) == (first["large"], False)
+
+
 def test_a_changed_config_map_of_kubernetes_is_loaded(line):
     """A link to a new folder replaces the link to the old folder; the files are links through it."""
     with gateway(alone("small"), answers) as service:

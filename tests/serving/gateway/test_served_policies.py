@@ -154,7 +154,7 @@ def test_models_of_any_name():
         assert service.post({}, "/v1/embeddings").json["error"]["code"] == "unknown_path"
         wrong_method = service.get("/v1/chat/completions")
         assert (wrong_method.status, wrong_method.headers["allow"]) == (405, "POST")
-        assert wrong_method.json["error"]["message"] == "this path takes POST alone"
+        assert wrong_method.json["error"]["message"] == "this path accepts POST only"
 
 
 def test_shadow_calls_keep_no_answer_waiting():
