@@ -190,10 +190,8 @@ def tune(
         data = read_log(join_parts(log), **options)
     require_plausible_budget(target, data, reading.really)
     require_plausible_log(target, data, reading.really)
-    if data.answer is not None and spec.cascade is not None:
-        named = spec.cascade if isinstance(spec.cascade, str) else ",".join(spec.cascade[0])
-        reason = f"--cascade {named} does not compare answers, and the default search does"
-        warn(f"the answers of the log are not used: {reason}: leave out --cascade")
+    if data.answer is not None:
+        _warn_of_unused_answers(spec)
     infeasible = None
     try:
         tuned = tune_in_stages(data, None, spec, steps)
@@ -205,6 +203,14 @@ def tune(
     unwritten = unwritten or (attempt(partial(tuned.policy.save, out)) if out and tuned.policy else None)
     problem, show = unwritten or infeasible, partial(_show_tuning, tuned, out, (unwritten or infeasible) is None)
     conclude(tuned.to_json(), show, as_json=json_, problem=problem, problem_first=infeasible is not None)
+
+
+def _warn_of_unused_answers(spec: Spec) -> None:
+    """Warn if the search does not compare the answers of the log."""
+    if spec.cascade is not None:
+        named = spec.cascade if isinstance(spec.cascade, str) else ",".join(spec.cascade[0])
+        reason = f"--cascade {named} does not compare answers, and the default search does"
+        warn(f"the answers of the log are not used: {reason}: leave out --cascade")
 
 
 def _show_tuning(tuned: Tuned, out: Path | None, is_complete: bool) -> None:

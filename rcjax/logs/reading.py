@@ -131,11 +131,8 @@ def read_log(
 
 
 def _read(source: Any, options: ReadOptions) -> Log:
-    gathered = gather(source, options)
-    name = name_of(source)
-    answers = gathered.answers
-    reference = None
-    failed = gathered.failed
+    gathered, name = gather(source, options), name_of(source)
+    answers, failed, reference = gathered.answers, gathered.failed, None
     if options.reference_model is not None:
         answers, reference, silent = compare_with_reference(options.reference_model, answers, name, options.warn)
         failed += silent
@@ -169,13 +166,18 @@ def _read(source: Any, options: ReadOptions) -> Log:
     # Drop queries that only models left out have answered; `take` also moves matrices to JAX and averages the costs.
     log = log.take(np.asarray(log.answered).any(1))
     options.scoring.require_scale(log.source, np.asarray(log.correct)[np.asarray(log.labelled)])
-    if (remark := log.describe_missing_confidence()) is not None:
-        options.warn(NoConfidenceWarning, f"{name}: {remark}")
-    if not log.complete.all():
-        options.warn(IncompleteLogWarning, log.describe(confidences=False))
+    _warn_of_gaps(log, options.warn)
     if needs_labels:
         _warn_of_missing_labels(log, options.warn, gathered.replaced)
     return log
+
+
+def _warn_of_gaps(log: Log, warn: Warn) -> None:
+    """Warn if answers lack a confidence, or queries an answer."""
+    if (remark := log.describe_missing_confidence()) is not None:
+        warn(NoConfidenceWarning, f"{os.path.basename(log.source)}: {remark}")
+    if not log.complete.all():
+        warn(IncompleteLogWarning, log.describe(confidences=False))
 
 
 def _select_models(answers: Answers, options: ReadOptions, name: str, *, labelled: bool) -> Answers:

@@ -478,13 +478,7 @@ class Cascade:
                 status = "answered" if isinstance(decision, Answer) else "abstained"
                 return make_result(query, status, exchange, exchanges, parallel_calls)
             model = decision.next_model
-        usable = [exchange for exchange in exchanges if exchange.call.text is not None]
-        if not usable:
-            textless = next((exchange for exchange in reversed(exchanges) if exchange.completion is not None), None)
-            return make_result(query, "failed", textless, exchanges, parallel_calls)
-        # An answer without a confidence is the least sure.
-        surest = max(usable, key=lambda exchange: -1.0 if (sure := exchange.call.confidence) is None else sure)
-        return make_result(query, "best so far", surest, exchanges, parallel_calls)
+        return make_result(query, *_best_so_far(exchanges), exchanges, parallel_calls)
 
     async def _ask_both(
         self, policy: Policy, query: Query, seconds: float | None, exchanges: list[Exchange]
@@ -502,6 +496,18 @@ class Cascade:
         finally:
             exchanges.extend(exchange for record in records for exchange in record)
         return {exchange.model: exchange for record in records for exchange in record}
+
+
+def _best_so_far(exchanges: Sequence[Exchange]) -> tuple[Literal["best so far", "failed"], Exchange | None]:
+    """Return the status and the exchange with the surest answer, or with the last reply if no exchange has an answer.
+
+    An answer without a confidence is the least sure.
+    """
+    usable = [exchange for exchange in exchanges if exchange.call.text is not None]
+    if not usable:
+        return "failed", next((exchange for exchange in reversed(exchanges) if exchange.completion is not None), None)
+    confidences = [-1.0 if exchange.call.confidence is None else exchange.call.confidence for exchange in usable]
+    return "best so far", usable[confidences.index(max(confidences))]
 
 
 async def gather_all(awaitables: Iterable[Awaitable[Any]]) -> None:

@@ -399,13 +399,18 @@ class Caller:
             exchange.end(policy, self._record_of(model, query))
             exchanges.append(exchange)  # before any warning, which may be an exception: the call is paid for
             self._report(exchange)
-        if exchange.no_confidence is not None:
-            self._warn_once(model, f"model {model}: its confidence cannot be read: {exchange.no_confidence}")
         if delivery is not None:
             exchange.is_delivered = delivery.has_begun
-            if delivery.problem is not None:
-                self._warn_once("deliver", f"deliver= failed: {delivery.problem}: the answer is in the result")
+        self._warn_of(exchange, delivery)
         return exchange
+
+    def _warn_of(self, exchange: Exchange, delivery: Delivery | None) -> None:
+        """Warn, once each, of a confidence that cannot be read and of a failed delivery."""
+        if exchange.no_confidence is not None:
+            problem = f"model {exchange.model}: its confidence cannot be read: {exchange.no_confidence}"
+            self._warn_once(exchange.model, problem)
+        if delivery is not None and delivery.problem is not None:
+            self._warn_once("deliver", f"deliver= failed: {delivery.problem}: the answer is in the result")
 
     async def _send(
         self,

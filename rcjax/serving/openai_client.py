@@ -353,22 +353,13 @@ async def stream(
         usage: the usage of the call, which is updated even if the call fails.
         forward: receives each chunk, and raises nothing.
     """
-    problem = None
     options = {**options, "stream_options": {**(options.get("stream_options") or {}), "include_usage": True}}
-    assembly = Assembly()
-    ended = False
+    assembly, problem, ended = Assembly(), None, False
     streaming = {"stream": True, "stream_cls": openai.AsyncStream[Any]}
     response, input_bytes = await _post(api_client, usage, model, messages, options, **streaming)
     try:
-        if isinstance(response.stream, LimitedStream):
-            response.stream.read_by_pieces()
-        async with aclosing(response), aclosing(_lines(response.aiter_bytes())) as lines:
-            async with aclosing(read_chunks(lines)) as chunks:
-                async for chunk in chunks:
-                    assembly.add(chunk)
-                    if assembly.problem is None:  # the usage may still come after a failure
-                        await forward(chunk)
-            problem, ended = assembly.problem, True
+        await _read_stream(response, assembly, forward)
+        problem, ended = assembly.problem, True
     except CallError as error:  # a chunk, or something unreadable, has arrived
         problem, assembly.arrived = error, True
     except Exception as error:
@@ -387,6 +378,23 @@ async def stream(
     if problem is not None:
         raise problem
     return completion
+
+
+async def _read_stream(
+    response: Any, assembly: Assembly, forward: Callable[[Mapping[str, Any]], Awaitable[None]]
+) -> None:
+    """Read a streamed response to its end: assemble its chunks, and forward those before a failure."""
+    if isinstance(response.stream, LimitedStream):
+        response.stream.read_by_pieces()
+    async with (
+        aclosing(response),
+        aclosing(_lines(response.aiter_bytes())) as lines,
+        aclosing(read_chunks(lines)) as chunks,
+    ):
+        async for chunk in chunks:
+            assembly.add(chunk)
+            if assembly.problem is None:  # the usage may still come after a failure
+                await forward(chunk)
 
 
 async def _lines(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:

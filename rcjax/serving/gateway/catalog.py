@@ -380,10 +380,8 @@ class CatalogMaker:
         missing = ", ".join(model for model in policy.models if model not in models)
         if missing:
             raise ValueError(f"it asks {missing}, for which {settings.models_file.name} has no table: add it")
-        called = {model: models[model] for model in (*policy.models, *self._shadow_models(tuned, models))}
-        for model, entry in called.items():
-            options = {**records.get(model, {}).get("options", {}), **entry.options}
-            called[model] = replace(entry, options=self._with_token_limit(entry, options), fixed=FIXED_OPTIONS)
+        names = *policy.models, *self._shadow_models(tuned, models)
+        called = {name: self._with_recorded_options(models[name], records.get(name, {})) for name in names}
         period = None if policy.period is None else replace(policy.period, money=policy.period.money * settings.share)
         cascade = Cascade(
             with_following(policy, follows=policy.follows and settings.follow, period=period),
@@ -407,6 +405,11 @@ class CatalogMaker:
         forms = [records[model]["requests"] for model in policy.models if "requests" in records.get(model, {})]
         request_forms = frozenset.intersection(*map(frozenset, forms)) if forms else None
         return Deployment(name, policy, digest, cascade, tuned is None, frozenset.intersection(*judged), request_forms)
+
+    def _with_recorded_options(self, model: ModelSettings, record: Mapping[str, Any]) -> ModelSettings:
+        """Add the options of the tuning's requests, which the file's options replace, and the limit on tokens."""
+        options = {**record.get("options", {}), **model.options}
+        return replace(model, options=self._with_token_limit(model, options), fixed=FIXED_OPTIONS)
 
     def _shadow_models(self, policy: AbstractPolicy | None, models: Mapping[str, ModelSettings]) -> tuple[str, ...]:
         """Return the models for shadow queries besides the policy's own: the settings' and the policy's reference.

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -268,27 +268,15 @@ def check_policy(
     weeks = Weeks.of(new)
     figures = _gather_figures(policy, old, new, log)
     looks = looks or (1 if weeks.end is None else WEEKLY)
-    complete_weeks = Weeks(weeks.ago[new.complete], weeks.end)
-    last_look = _look_at_windows(figures, complete_weeks, separate_looks(looks), log.counted)
+    separate = separate_looks(looks)
+    last_look = _look_at_windows(figures, Weeks(weeks.ago[new.complete], weeks.end), separate, log.counted)
     window = new.take(weeks.in_window)
     unalarmed = np.isin(weeks.ago, last_look.joined)
     models = _model_changes(policy, old, new, unalarmed, weeks.in_window)
-    secondary = assess_together(
-        (finding for model in models for finding in model.findings(log.counted)), separate_looks(looks)
-    )
+    secondary = assess_together((finding for model in models for finding in model.findings(log.counted)), separate)
     sample = assess_sample(recent, policy.models)
     replacement = _assess_retuned(policy, recent, seed) if retuning is True else retuning or None
-    evidence = DecisionGrounds(
-        error=last_look.error,
-        money=last_look.money,
-        findings=last_look.primary,
-        sample=sample,
-        unit=recorded_tuning(policy).spec.money([last_look.money.expected, last_look.money.observed]),
-        counted=log.counted,
-        unlabelled=int((window.complete & ~window.labelled.any(1)).sum()),
-        tuned_on=recorded_count(policy.provenance, "queries", old.n_queries),
-        bill=0.0 if last_look.followed is None else last_look.followed["bill"],
-    )
+    evidence = _ground_decision(policy, last_look, window, sample, old.n_queries)
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
@@ -307,6 +295,31 @@ def check_policy(
         followed=last_look.followed,
         unlabelled=evidence.unlabelled,
         counted=log.counted,
+    )
+
+
+def _ground_decision(
+    policy: AbstractPolicy, look: _LastLook, window: Log, sample: Sequence[Finding], carried: int
+) -> DecisionGrounds:
+    """Return the grounds of the decision on a policy.
+
+    Args:
+        policy: the policy.
+        look: the last look.
+        window: the queries of the last weeks.
+        sample: the findings on whether the log is a fair sample.
+        carried: number of queries that the policy carries.
+    """
+    return DecisionGrounds(
+        error=look.error,
+        money=look.money,
+        findings=look.primary,
+        sample=sample,
+        unit=recorded_tuning(policy).spec.money([look.money.expected, look.money.observed]),
+        counted=window.counted,
+        unlabelled=int((window.complete & ~window.labelled.any(1)).sum()),
+        tuned_on=recorded_count(policy.provenance, "queries", carried),
+        bill=0.0 if look.followed is None else look.followed["bill"],
     )
 
 
