@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
-from functools import partial
 from typing import Annotated, Any, Literal
 
 import jax
@@ -64,11 +63,7 @@ _RUNG_DISTANCE = 1e-9  # distance within which a position is on a rung
 FORMAT = "rcjax-frontier"
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("lam", "error", "cost", "status", "policies", "model", "bands", "abstention", "seconds"),
-    meta_fields=("spec", "compare"),
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Frontier:
     """L policies over k models, one for each λ, in order of increasing λ.
@@ -95,13 +90,13 @@ class Frontier:
     """(L,) policies as arrays."""
     model: FittedModel
     """Fitted model, whose calibrated confidences the thresholds apply to."""
-    spec: Spec
+    spec: Spec = dataclasses.field(metadata={"static": True})
     """Options of the search: `Spec.cascade` and `Spec.abstain_price`."""
     bands: Bands | None = None
     """Intervals around each point; None before `bootstrap`."""
     abstention: jax.Array | None = None
     """(L,) share of the queries that get no answer; None: models may not refuse."""
-    compare: AnswerForm | None = None
+    compare: AnswerForm | None = dataclasses.field(default=None, metadata={"static": True})
     """Form of comparison of the answers of the log; None: no policy compares answers."""
     seconds: Seconds | None = None
     """(L,) seconds until queries are answered, added by `rcjax.tune`; None: the log has no seconds."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -282,17 +281,15 @@ def summarise_seconds(waits: ArrayLike, weights: ArrayLike) -> Seconds:
     return Seconds(mean, jnp.where(total > 0, waits[order[place]], jnp.nan))
 
 
-@partial(
-    jax.tree_util.register_dataclass, data_fields=("error", "cost", "abstention"), meta_fields=("level", "replicates")
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Bands:
     """Bootstrap intervals around the L points of a frontier; the last axis is (lower end, upper end)."""
 
     error: jax.Array  # (L, 2) error probability in service; for `select_frontier`, at the money of the point
     cost: jax.Array  # (L, 2) expected cost of a service that does not follow its bill, in money per query
-    level: float  # coverage of each interval
-    replicates: int  # number of draws of the log
+    level: float = dataclasses.field(metadata={"static": True})  # coverage of each interval
+    replicates: int = dataclasses.field(metadata={"static": True})  # number of draws of the log
     abstention: jax.Array | None = None  # (L, 2) share of queries without an answer; None: models do not refuse
 
 
