@@ -368,7 +368,7 @@ def posterior_figures(posterior: Posterior, frontier: Frontier, *, draws: int | 
     rows = frontier.thresholds, links, policies.first, frontier.refusal_thresholds
     figures = jax.device_get(_evaluate(_thin(posterior.model, draws), reference.calibrators, rows))
     if not all(np.isfinite(figure).all() for figure in figures):
-        raise FloatingPointError("some draws of the posterior predict no finite error or cost")
+        raise FloatingPointError("some draws of the posterior predict an error or cost that is not finite")
     return LossTerms(*map(jnp.asarray, figures))
 
 

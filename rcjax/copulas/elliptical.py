@@ -274,7 +274,7 @@ def _student_cdf(rho: jax.Array, df: jax.Array, u: Unit, v: Unit) -> jax.Array:
 
     The integral runs over the tangent t of half the angle, and its integrand rises near the branch points ±i `scale`;
     in asinh(t/scale) these stay away from the path. It starts from ρ = −1, or from ρ = 1 for ρ > 0.7 and where the
-    scale from −1 is small, near u + v = 1: there C is no small part of min(u, v), and nothing cancels. With 36 nodes
+    scale from −1 is small, near u + v = 1: there C is a large part of min(u, v), and nothing cancels. With 36 nodes
     the relative error is 1e-13 for uniform ranks, and at most 1e-11 for ν ≤ 40 where both coordinates are extreme.
     """
     reflect = v.value > u.complement

@@ -324,7 +324,7 @@ class _Masses(NamedTuple):
     ends: tuple[jax.Array, jax.Array, jax.Array, jax.Array]  # φ_min, φ_max, w_min, w_max
     atoms: Atoms | None
     scaled: jax.Array  # (n,) confidences scaled to (0, 1) between the ends
-    smooth: jax.Array  # (n,) bool: the values that are no masses
+    smooth: jax.Array  # (n,) bool: the values outside the masses
 
 
 def split_into_masses(confidence: jax.Array, present: jax.Array, stated: jax.Array | None) -> _Masses:
@@ -339,7 +339,7 @@ def split_into_masses(confidence: jax.Array, present: jax.Array, stated: jax.Arr
     inside = present & (confidence > lowest) & (confidence < highest)
     indicators = [present[None], (present & (confidence == lowest))[None], (present & (confidence == highest))[None]]
     if stated is not None:
-        # Values at the ends are no atoms; the others are sorted.
+        # Values at the ends are not atoms; the others are sorted.
         stated = jnp.sort(jnp.where((stated > lowest) & (stated < highest), stated, jnp.inf))
         at_atoms = matches_value(confidence, stated).T & inside
         inside &= ~at_atoms.any(0)

@@ -356,8 +356,9 @@ def compare_copulas(
     if columns[0].ndim != 1 or columns[0].shape != columns[1].shape or len(columns[0]) < 10:
         raise ValueError(f"x and y have shapes {columns[0].shape} and {columns[1].shape}; both must be (n,), n ≥ 10")
     for name, values in zip("xy", columns, strict=True):
-        if not np.isfinite(values).all():
-            raise ValueError(f"{name}[{np.flatnonzero(~np.isfinite(values))[0]}] is no finite number")
+        wrong = np.flatnonzero(~np.isfinite(values))
+        if len(wrong):
+            raise ValueError(f"{name}[{wrong[0]}] is {values[wrong[0]]:g}; it must be finite")
         if np.ptp(values) == 0:
             raise ValueError(f"{name} is {values[0]:g} throughout: a constant has no dependence to fit")
     if not len(families):

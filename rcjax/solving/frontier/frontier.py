@@ -75,7 +75,7 @@ class Frontier:
 
     Error and cost are expected figures per query, cost in the log's money. The model predicts both; for
     `search="labels"` both are estimates from labels and bills. Where models may refuse to answer (`abstain_price`),
-    policies minimise error + abstain_price·abstention + λ·cost, and a refusal is no error.
+    policies minimise error + abstain_price·abstention + λ·cost, and a refusal is not an error.
     """
 
     lam: jax.Array

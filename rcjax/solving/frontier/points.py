@@ -215,11 +215,11 @@ class PointStatus(Status):
 
     CONVERGED = 0, "converged"
     AT_BOUND = 1, "converged, with a threshold at the end of a model's range (it always or never answers)"
-    NOT_CONVERGED = (2, "the iterations ran out while the loss was still falling: the thresholds may be slightly off")
+    NOT_CONVERGED = 2, "the iterations ran out while the loss was still falling: the thresholds may be slightly off"
     INTERPOLATED = 3, "thresholds between those of two neighbouring optima: a point that no λ leads to"
     NO_DATA = 4, "not solved: in this draw a model has no answer, or two models share no query"
-    NOT_FINITE = 5, "failed: error or cost came out as no finite number"
-    INVALID_LAMBDA = 6, "failed: λ is negative, or no finite number"
+    NOT_FINITE = 5, "failed: error or cost is not finite"
+    INVALID_LAMBDA = 6, "failed: λ is negative or not finite"
 
 
 @jax.tree_util.register_dataclass
