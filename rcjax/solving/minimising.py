@@ -40,7 +40,7 @@ from rcjax.solving.bellman import (
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.points import CascadeSet, PointStatus, check_lam, lam_range
 from rcjax.solving.objective import Outcome, Tables, outcome_of_cuts
-from rcjax.solving.solution import OptimalCuts
+from rcjax.solving.optimum import OptimalCuts
 from rcjax.solving.tradeoff import build_search_tables, evaluate_optima
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from rcjax.solving.frontier.points import (
     refusal_worth_at,
 )
 from rcjax.solving.objective import Outcome, Tables, build_tables, outcome_of_cuts
-from rcjax.solving.solution import OptimalCuts, SolvedPoints, adaptive_points, build_pair_tables, optimise, points_at
+from rcjax.solving.optimum import OptimalCuts, SolvedPoints, adaptive_points, build_pair_tables, optimise, points_at
 
 #: Rows of thresholds evaluated at a time. Rows are padded to one of these numbers, so that two programs serve any
 #: number of rows; with `_MANY_ROWS` the integrands still fit into a CPU's caches.

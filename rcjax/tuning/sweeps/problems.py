@@ -40,7 +40,7 @@ from rcjax.model.marginals import Marginal
 from rcjax.solving.bellman import AdaptiveTables, CascadePlan, SearchTables, list_paths
 from rcjax.solving.frontier.points import LossTerms, Points as FrontierPoints, PointStatus, Policies, check_lam
 from rcjax.solving.objective import Tables, build_grid, transition_kernel
-from rcjax.solving.solution import adaptive_points, optimise, points_at
+from rcjax.solving.optimum import adaptive_points, optimise, points_at
 from rcjax.tuning.candidates import CandidateRows, LabelledAnswers, ScoringOptions, score_pairs
 from rcjax.tuning.replaying.walk import walk
 
