@@ -20,7 +20,16 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import describe_type
-from rcjax._core.numerics import Unit, bisection, bracketed_newton, implicit_root, open_unit, stacked_with_flips, unit
+from rcjax._core.numerics import (
+    Unit,
+    as_floats,
+    bisection,
+    bracketed_newton,
+    implicit_root,
+    open_unit,
+    stacked_with_flips,
+    unit,
+)
 
 #: The largest distance that a fit by likelihood goes from the finite end of a half-open support, or from 0.
 FARTHEST_PARAMETER = 300.0
@@ -170,10 +179,8 @@ class Copula:
         if not cls.free:
             raise TypeError(f"{cls.__name__} has no free parameter to fit to tau")
         name, goals = cls.free[0], cls._clip_tau(tau)
-        others = {
-            field: value for field, value in (_defaults(cls) | cls._other_parameters(goals)).items() if field != name
-        }
-        others = {field: goals * 0 + value for field, value in others.items()}
+        fixed = _defaults(cls) | cls._other_parameters(goals)
+        others = {field: goals * 0 + value for field, value in fixed.items() if field != name}
 
         def solve(goal: jax.Array, *values: jax.Array) -> jax.Array:
             fixed = dict(zip(others, values, strict=True))
@@ -248,9 +255,6 @@ class Copula:
 def _register(cls, names: tuple[str, ...]) -> None:
     """Register a class as a pytree; unflattening skips `__init__`, since jax also passes tracers and placeholders."""
 
-    def flatten(member: Any) -> tuple[tuple[Any, ...], None]:
-        return tuple(getattr(member, name) for name in names), None
-
     def flatten_with_keys(member: Any) -> tuple[tuple[tuple[Any, Any], ...], None]:
         return tuple((jax.tree_util.GetAttrKey(name), getattr(member, name)) for name in names), None
 
@@ -260,7 +264,7 @@ def _register(cls, names: tuple[str, ...]) -> None:
             object.__setattr__(member, name, leaf)
         return member
 
-    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten)
 
 
 class TailDependence(NamedTuple):
@@ -281,25 +285,15 @@ def finite_ends(support: tuple[float, float]) -> tuple[float, float]:
     ((1.0, 301.0), (-1.0, 1.0), (-300.0, 300.0))
     """
     low, high = support
-    left, right = (end if np.isfinite(end) else 0.0 for end in support)
-    return low if np.isfinite(low) else right - FARTHEST_PARAMETER, high if np.isfinite(
-        high
-    ) else left + FARTHEST_PARAMETER
+    anchor = low if np.isfinite(low) else high if np.isfinite(high) else 0.0
+    lowest, highest = anchor - FARTHEST_PARAMETER, anchor + FARTHEST_PARAMETER
+    return low if np.isfinite(low) else lowest, high if np.isfinite(high) else highest
 
 
 def no_tail_dependence(self: Copula) -> TailDependence:
     """Return λ_L = λ_U = 0."""
     zero = jnp.zeros_like(jnp.asarray(jax.tree.leaves(self)[0]))
     return TailDependence(zero, zero)
-
-
-def as_floats(values: ArrayLike) -> jax.Array:
-    """Convert values to an array of JAX's default float type.
-
-    >>> as_floats(2).dtype.kind
-    'f'
-    """
-    return jnp.asarray(values, jnp.result_type(float))
 
 
 def clip_unit(u: ArrayLike) -> jax.Array:
@@ -466,18 +460,6 @@ class ClosedForm(Copula):
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """Solve h(v given u) = p for v and its complement, by Newton's method on the scale of log(v / (1 − v))."""
         return self._inverse(u, p, of_pairs=True)
-
-
-def cdf_of_gain(u: Unit, v: Unit, gain: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return C = u v e^g and S = (1 − u)(1 − v) + u v (e^g − 1)."""
-    above = u.complement * v.complement + u.value * v.value * jnp.expm1(gain)
-    return jnp.exp(gain + u.log + v.log), above
-
-
-def clayton_lower_tail(theta: ArrayLike) -> jax.Array:
-    """Return λ_L = 2^(−1/θ) of a Clayton copula, 0 at θ = 0."""
-    theta = jnp.asarray(theta)
-    return jnp.where(theta > 0, 2 ** (-1 / jnp.where(theta > 0, theta, 1.0)), 0.0)
 
 
 class RadialForm(ClosedForm):

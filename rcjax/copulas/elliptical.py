@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 from jax.typing import ArrayLike
 
-from rcjax._core.numerics import Unit, betaln, divide, flipped_where, is_symbolic_zero, log_of_pair, ndtri
-from rcjax.copulas.base import RadialForm, TailDependence, as_floats, param
+from rcjax._core.numerics import Unit, as_floats, betaln, divide, flipped_where, log_of_pair, ndtri
+from rcjax.copulas.base import RadialForm, TailDependence, param
 
 #: Nodes of the normal integral; `_FEW_NODES` suffice if it starts from ρ = 0 and all quantiles lie within ±`_NEAR`.
 _NODES, _FEW_NODES, _NEAR = 48, 20, 6.0
@@ -160,11 +161,11 @@ def _normal_cdf_jvp(
     rho_tangent, u_tangent, v_tangent = tangents
     value = _normal_cdf(rho, u, v)
     change = jnp.zeros_like(value)
-    if not is_symbolic_zero(rho_tangent):
+    if not isinstance(rho_tangent, SymbolicZero):
         form = _quadratic_form(rho, _normal_quantile(u), _normal_quantile(v))
         change += jnp.exp(-form / 2) / (2 * np.pi * _spread(rho)) * rho_tangent
     for condition, other, tangent in ((u, v, u_tangent), (v, u, v_tangent)):
-        if not is_symbolic_zero(tangent.value):
+        if not isinstance(tangent.value, SymbolicZero):
             change += _normal_conditional(rho, condition, other).value * tangent.value
     return value, change
 
@@ -315,17 +316,17 @@ def _student_cdf_jvp(
     rho_tangent, df_tangent, u_tangent, v_tangent = tangents
     value = _student_cdf(rho, df, u, v)
     change = jnp.zeros_like(value)
-    if not is_symbolic_zero(rho_tangent):
+    if not isinstance(rho_tangent, SymbolicZero):
         x, y = _student_quantile(df, u), _student_quantile(df, v)
         change += (
             jnp.exp(-df / 2 * jnp.log1p(_quadratic_form(rho, x, y) / df)) / (2 * np.pi * _spread(rho)) * rho_tangent
         )
-    if not is_symbolic_zero(df_tangent):
+    if not isinstance(df_tangent, SymbolicZero):
         # The quantiles depend on df, so that cached quantiles do not serve.
         bare = [z._replace(score=None) for z in (u, v)]
         change += jax.jvp(lambda df: _student_cdf.fun(rho, df, *bare), (df,), (df_tangent,))[1]
     for condition, other, tangent in ((u, v, u_tangent), (v, u, v_tangent)):
-        if not is_symbolic_zero(tangent.value):
+        if not isinstance(tangent.value, SymbolicZero):
             change += _student_conditional(rho, df, condition, other).value * tangent.value
     return value, change
 
@@ -408,9 +409,9 @@ def _student_probability_jvp(
     df, x = primals
     value = _student_probability(df, x)
     slope = jnp.zeros_like(value.value)
-    if not is_symbolic_zero(tangents[1]):
+    if not isinstance(tangents[1], SymbolicZero):
         slope += jnp.exp(_log_student_density(df, x)) * tangents[1]
-    if not is_symbolic_zero(tangents[0]):
+    if not isinstance(tangents[0], SymbolicZero):
         slope += jax.jvp(lambda df: _student_probability.fun(df, x).value, (df,), tangents[:1])[1]
     return value, Unit(slope, -slope)
 
@@ -434,9 +435,9 @@ def _quantile_jvp(primals: tuple[jax.Array, Unit], tangents: tuple[Any, Any]) ->
     df, u = primals
     x = _quantile(df, u)
     change = jnp.zeros_like(x)
-    if not is_symbolic_zero(tangents[1].value):
+    if not isinstance(tangents[1].value, SymbolicZero):
         change += tangents[1].value
-    if not is_symbolic_zero(tangents[0]):
+    if not isinstance(tangents[0], SymbolicZero):
         change -= jax.jvp(lambda df: _student_probability(df, x).value, (df,), tangents[:1])[1]
     return x, change * jnp.exp(-_log_student_density(df, x))
 

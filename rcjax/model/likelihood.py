@@ -35,7 +35,7 @@ from jax.typing import ArrayLike
 
 from rcjax._core.batching import take_entries, with_automatic_axes
 from rcjax._core.compilation import compiled
-from rcjax._core.numerics import Unit, open_unit, unit
+from rcjax._core.numerics import Unit, as_floats, open_unit, unit
 from rcjax.copulas import Copula
 from rcjax.model.marginals import Marginal
 
@@ -313,7 +313,7 @@ class Chain:
         >>> Chain.through(model.marginals, model.copulas).log_prob(model.marginals.highest) > 0  # the log of a density
         Array(False, dtype=bool)
         """
-        value = jnp.asarray(value, jnp.result_type(float))
+        value = as_floats(value)
         if value.shape[-1:] != (self.size,):
             raise ValueError(f"value has shape {value.shape}; its last axis must be the {self.size} models")
         return with_automatic_axes(partial(_log_prob, clip=clip), self, value, like=value, trailing=1)
