@@ -83,13 +83,10 @@ class ProgramFiles:
             return None
 
     def save(self, key: str, program: jax.stages.Compiled, leaves: int, example: Any) -> None:
-        """Store a program; a failure, such as a full disk, is ignored.
+        """Store a program under its key (`signature_key`); a failure, such as a full disk, is ignored.
 
-        Args:
-            key: key of the program, from `rcjax._core.compilation.signature_key`.
-            program: the compiled program.
-            leaves: number of the program's arguments, all arrays.
-            example: structure of the program's result, with numbered leaves.
+        `leaves` is the number of the program's arguments, all arrays, and `example` the structure of its result, with
+        numbered leaves.
         """
         with suppress(Exception):
             executable, _, _ = serialize_executable.serialize(program)
@@ -170,13 +167,7 @@ _SETTINGS = (
 
 
 def call_signature(leaves: list[Any], tree: Any, static: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return a hashable signature of a call, valid within a process.
-
-    Args:
-        leaves: arrays of the arguments.
-        tree: tree structure of the arguments.
-        static: arguments that are not arrays.
-    """
+    """Return a signature of a call, by arrays, their tree and static arguments: hashable, valid within a process."""
     shapes = tuple(_shape(leaf) for leaf in leaves)
     settings = tuple(getattr(jax.config, name, None) for name in _SETTINGS)
     return tree, shapes, tuple(sorted(static.items())), settings

@@ -400,10 +400,7 @@ def _shape_gradients(
 ) -> tuple[jax.Array, jax.Array]:
     """Return (∂I_x(a, b)/∂a, ∂I_x(a, b)/∂b), elementwise; 0 at x = 0 and x = 1.
 
-    Args:
-        a, b, x: arguments of I_x(a, b).
-        power: xᵃ(1 − x)ᵇ / B(a, b), 0 at either end.
-        digammas: ψ(a), ψ(b) and ψ(a + b).
+    `power` is xᵃ(1 − x)ᵇ / B(a, b), 0 at either end; `digammas` are ψ(a), ψ(b) and ψ(a + b).
     """
     digamma_a, digamma_b, digamma_both = digammas
     a, b, x = jnp.broadcast_arrays(a, b, x)

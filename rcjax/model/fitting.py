@@ -38,13 +38,10 @@ from rcjax.policy.decisions import NO_CONFIDENCE
 def fit_marginals(
     confidence: jax.Array, answered: jax.Array, near: Marginal | None = None, stated: jax.Array | None = None
 ) -> Marginal:
-    """Fit a marginal to each model's confidences.
+    """Fit a marginal to each model's confidences; `confidence` and `answered` are (n, k).
 
-    Args:
-        confidence: (n, k) calibrated confidence.
-        answered: (n, k) whether there is an answer.
-        near: marginals of a similar log, at which the fit of mixtures starts.
-        stated: (k, A) confidences that become atoms (`stated_confidences`); None: the atoms of `near`, if any.
+    The fit of mixtures starts at `near`, the marginals of a similar log. The confidences `stated` (k, A) become atoms
+    (`stated_confidences`); None: the atoms of `near`, if any.
     """
     return map_entries(fit_marginal, len(confidence), (1, 1, 0, 0))(confidence, answered, stated, near)
 
@@ -64,9 +61,7 @@ def stated_confidences(calibrators: Calibrator) -> jax.Array | None:
 def pair_taus(confidence: jax.Array, answered: jax.Array) -> jax.Array:
     """Estimate Kendall's τ of all pairs of models, each on the queries that both answered: (P,).
 
-    Args:
-        confidence: (n, k) calibrated confidence.
-        answered: (n, k) whether there is an answer.
+    `confidence` and `answered` are (n, k).
     """
 
     def tau(left: jax.Array, right: jax.Array) -> jax.Array:
@@ -173,14 +168,9 @@ def fit_arrays(
 def fit_near(
     model: CascadeModel, logprob: ArrayLike, correct: ArrayLike, answered: ArrayLike, cost: jax.Array
 ) -> CascadeModel:
-    """Fit a model to arrays that resemble its own, starting from its marginals and keeping its family.
+    """Fit a model to arrays (n, k) that resemble its own, starting from its marginals and keeping its family.
 
-    Args:
-        model: model fitted to the earlier arrays.
-        logprob: (n, k) raw log-probability.
-        correct: (n, k) whether the answer is right.
-        answered: (n, k) whether there is an answer.
-        cost: (k,) mean money per answer.
+    `cost` (k,) is the mean money per answer.
     """
     calibrators, marginals, copulas = fit_arrays(
         (logprob, correct, answered),
@@ -215,10 +205,7 @@ def copulas_from_taus(taus: jax.Array, family: type[Copula]) -> Any:
 def pair_ranks(marginals: Marginal, confidence: jax.Array, answered: jax.Array) -> tuple[Ranks, Ranks, jax.Array]:
     """Return (ranks of the first models, ranks of the second models, weights) of all pairs, each with leading axis P.
 
-    Args:
-        marginals: (k,) fitted marginals.
-        confidence: (n, k) calibrated confidence.
-        answered: (n, k) whether there is an answer; a query counts for a pair if both models answered it.
+    A query counts for a pair if both models `answered` (n, k) it.
     """
     left, right = np.triu_indices(confidence.shape[1], 1)
     placed = jax.vmap(compute_ranks, in_axes=(0, 1))(marginals, confidence)

@@ -307,11 +307,7 @@ def with_outcomes(log: Log, right: np.ndarray) -> Log:
 def _shrink(predictions: np.ndarray, right: np.ndarray, answered: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Shrink each model's predictions towards their mean, to the least variance of the corrected outcomes: (n, k).
 
-    Args:
-        predictions: (n, k) predictions.
-        right: (n, k) labels, used where the weight is not 0.
-        answered: (n, k) whether there is an answer.
-        weight: (n, k) 1/π of labelled answers, 0 of others.
+    All arrays are (n, k); `weight` is 1/π of labelled answers, and 0 of others, whose labels are not used.
     """
     total = np.maximum(weight.sum(0), 1e-300)
     centre = np.where(answered, predictions, 0.0).sum(0) / np.maximum(answered.sum(0), 1)

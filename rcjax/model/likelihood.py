@@ -138,12 +138,9 @@ def _terms_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], ja
 def _strips_of(copula: Copula, margins: tuple[Ranks, Ranks], smooth: tuple[Unit, Unit]) -> Callable[[Any], jax.Array]:
     """Return log P(mass of one margin | smooth value of the other) (n,) as a function of the member of the family.
 
-    The probability of a mass at an end is the conditional at its inner edge; of an atom, a difference of two.
-
-    Args:
-        copula: any member of the family; it computes the scores that all members share.
-        margins: ranks of the n observations under their two margins.
-        smooth: ranks in both margins, with their scores.
+    The probability of a mass at an end is the conditional at its inner edge; of an atom, a difference of two. `copula`
+    may be any member of the family: it computes the scores that all members share. `smooth` are the ranks in both
+    margins, with their scores.
     """
     u, v = smooth
     smooth_u = margins[0].mass == SMOOTH
@@ -193,9 +190,8 @@ def cell_likelihoods(
 ) -> Callable[[Any], jax.Array]:
     """Return log P(U in mass s, V in mass t) (S, T) as a function of the member of the family.
 
-    Args:
-        copula: any member of the family; it computes the scores that all members share.
-        first, second: (start, end) of the masses of both margins, (S,) and (T,) each, from rank 0 to rank 1.
+    `copula` may be any member: it computes the scores that all share. `first` and `second` are (starts, ends) of the
+    masses of both margins, (S,) and (T,) each, from rank 0 to rank 1.
     """
     # The copula is evaluated at the edges inside (0, 1): ends of all but the last mass, starts of all but the first.
     edges = [jnp.stack([end[:-1], start[1:]], axis=-1).reshape(-1) for start, end in (first, second)]

@@ -111,10 +111,7 @@ class _Climb(NamedTuple):
 def _newton(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Array, jax.Array]) -> _Iterate:
     """Maximise a function of p unconstrained numbers by Newton's method; a step that lowers the value is shortened.
 
-    Args:
-        value: function of (p,) numbers.
-        z: (p,) initial numbers.
-        ends: smallest and largest numbers, (p,) each.
+    The numbers start at z (p,), and stay between both `ends`, (p,) each.
     """
 
     def step(state: _Climb) -> _Climb:
@@ -328,13 +325,7 @@ class _Masses(NamedTuple):
 
 
 def split_into_masses(confidence: jax.Array, present: jax.Array, stated: jax.Array | None) -> _Masses:
-    """Divide confidences into ends, atoms and smooth values.
-
-    Args:
-        confidence: (n,) calibrated confidence.
-        present: (n,) bool, whether there is an answer.
-        stated: (A,) confidences that become atoms, as in `fit_marginal`.
-    """
+    """Divide the confidences (n,) present into ends, atoms and smooth values; `stated` is as in `fit_marginal`."""
     lowest, highest = extremes(confidence, present)
     inside = present & (confidence > lowest) & (confidence < highest)
     indicators = [present[None], (present & (confidence == lowest))[None], (present & (confidence == highest))[None]]
@@ -417,15 +408,10 @@ class _Expectation(NamedTuple):
 
 
 def run_em(columns: jax.Array, mixture: Mixture, most: int, least: int = 0) -> tuple[Mixture, jax.Array]:
-    """Run expectation–maximisation until the most likely mixture gains less than 1e-9.
+    """Run expectation–maximisation on stacked columns until the most likely mixture gains less than 1e-9.
 
-    Returns (mixture, mean log-likelihood one step before); a leading axis of `mixture` batches both.
-
-    Args:
-        columns: values stacked by `stack_columns`.
-        mixture: initial mixture, (2,) each, or several, (S, 2) each.
-        most: greatest number of steps.
-        least: least number of steps.
+    Returns (mixture, mean log-likelihood one step before); a leading axis of `mixture`, whose parts are (2,), batches
+    both. It takes `least` to `most` steps.
     """
     shape = mixture[0].shape[:-1]
     take_step = partial(_em_step, columns)

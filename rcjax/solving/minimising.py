@@ -84,16 +84,11 @@ def tolerance(dtype: DTypeLike) -> float:
 
 
 def descend(loss: Loss, u: Array, bounds: Bounds) -> Array:
-    """Minimise a loss from ranks (n,) by optax's L-BFGS with a line search: (n,).
+    """Minimise a loss of order 1 from ranks (n,) by optax's L-BFGS with a line search: (n,).
 
     A rank in [low, high] is u = low + (high − low)·(1 − cos x)/2. The angle x is unconstrained, and an optimum at a
     bound is a stationary point in x (James & Roos 1975, "Minuit: a system for function minimization"). The descent ends
     when the slope is far below `tolerance`, no step improves, or the steps are used up.
-
-    Args:
-        loss: function of the ranks, scaled to order 1.
-        u: (n,) initial ranks.
-        bounds: bounds of the ranks.
     """
     x, value = _run_lbfgs(lambda x: loss(bounds.ranks_of_angles(x)), bounds.angles_of_ranks(u))
     reached = bounds.ranks_of_angles(x)
@@ -270,10 +265,7 @@ def outcome_of_ranks(search: OutcomeTables, ranks: Array, path: Array) -> Outcom
 def list_candidates(additive: SearchTables, lam: jax.Array, paths: int) -> tuple[OutcomeTables, TrialCascade]:
     """Return the tables of the search, and the optima of additive objectives by cascade and λ: (N·P, …).
 
-    Args:
-        additive: tables of the search for additive objectives.
-        lam: (P,) λ of the additive objectives, rising.
-        paths: number N of cascades in the plan, without padding.
+    `additive` are the tables for additive objectives, at rising λ (P,); `paths` is the number N without padding.
     """
     search = OutcomeTables(additive.tables, find_mass_steps(additive.tables.marginals), additive.plan)
     ranks = cuts_of_paths(additive, lam).u[:paths].reshape(paths * len(lam), -1)
@@ -300,14 +292,10 @@ def objective_values(objective: Objective, outcome: Outcome, lam: Array) -> Arra
 def descend_from_starts(
     objective: Objective, search: OutcomeTables, start: DescentStart, settling: Array
 ) -> tuple[TrialCascade, Array]:
-    """Descend from each start, and return (results (B,), remaining slopes (B,)).
+    """Descend from each start (B,), and return (results (B,), remaining slopes (B,)).
 
-    Args:
-        objective: function to minimise.
-        search: tables and plan.
-        start: (B,) starts.
-        settling: () bool. False: ranks move freely between the masses at the ends, through atoms, to find the valley.
-            True: ranks first try all steps, and then stay within their smooth piece.
+    If `settling` () is False, ranks move freely between the masses at the ends, through atoms, to find the valley. If
+    it is True, ranks first try all steps, and then stay within their smooth piece.
     """
 
     def single(start: DescentStart) -> tuple[Array, Array]:
@@ -422,14 +410,9 @@ def _check_objective(objective: Objective, outcomes: Outcome) -> None:
 def _search(
     objective: Objective, search: OutcomeTables, proposed: TrialCascade, lam: np.ndarray, starts: int
 ) -> tuple[TrialCascade, np.ndarray]:
-    """Descend for every λ, and return (the best candidates (L,), their statuses (L,)).
+    """Descend for every λ (L,), and return (the best candidates (L,), their statuses (L,)).
 
-    Args:
-        objective: function to minimise.
-        search: tables and plan.
-        proposed: (C,) initial candidates.
-        lam: (L,) λ.
-        starts: descents for each λ and cascade.
+    `proposed` (C,) are the initial candidates, and `starts` the number of descents for each λ and cascade.
     """
     value = np.asarray(objective_values(objective, proposed.outcome, lam), float)
     scale = _scale(value).astype(lam.dtype)
@@ -482,11 +465,8 @@ def _starting_rows(value: np.ndarray, starts: int) -> np.ndarray:
 def slope_tolerance(value: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """Return the largest slopes that count as converged: (L,).
 
-    They allow for rounding, which may differ between processors.
-
-    Args:
-        value: (L,) objective at the ends of the descents.
-        scale: (L,) divisor of losses and slopes, in the precision of the descents.
+    They allow for rounding of the objective, which may differ between processors. `value` (L,) is the objective at the
+    ends of the descents, and `scale` (L,) divides losses and slopes, in the precision of the descents.
     """
     roundings = np.abs(value) / scale * _ROUNDING_SLOPE * np.finfo(scale.dtype).eps ** 0.5
     return tolerance(scale.dtype) * np.maximum(1.0, roundings)
