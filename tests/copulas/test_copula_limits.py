@@ -301,3 +301,11 @@ def test_students_quantile_is_zero_at_the_median(wide):
     with jax.enable_x64(wide):
         slope = float(jax.grad(lambda rho: StudentT(rho, 4.0).conditional(0.5, 0.5))(-0.99998772))
     assert slope == 0
+
+
+@pytest.mark.usefixtures("float64")
+def test_rounding_does_not_lead_out_of_the_unit_interval():
+    assert float(SurvivalGumbel(1.0).cdf(0.0, 1e-30)) >= 0
+    assert float(SurvivalJoe(1.0).cdf(0.0, 1e-30)) >= 0
+    assert float(Frank.from_tau(-0.5).inverse_conditional(0.0, 1.0)) <= 1
+    assert 0.999 < float(Gumbel(FARTHEST).spearman()) <= 1
