@@ -303,6 +303,7 @@ def test_students_quantile_is_zero_at_the_median(wide):
     assert slope == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("float64")
 def test_rounding_does_not_lead_out_of_the_unit_interval():
     assert float(SurvivalGumbel(1.0).cdf(0.0, 1e-30)) >= 0
