@@ -44,12 +44,12 @@ _START_SHARE = 1 / 3  # share of the way to an end, in z, within which a fit sta
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Maximum:
-    """The maximum of an objective over the free parameters of a copula; leading axes batch it."""
+class CopulaFit:
+    """A copula fitted by maximum likelihood; leading axes batch it."""
 
     copula: Copula
     standard_errors: dict[str, jax.Array]  # by parameter, from the Hessian; inf if there is none
-    mean: jax.Array  # () mean log-likelihood at the maximum
+    log_likelihood: jax.Array  # () log-likelihood of the weighted observations, without their margins
     status: jax.Array  # () a `FitStatus`
 
 
@@ -68,22 +68,20 @@ class _Iterate(NamedTuple):
         return ~(jnp.isfinite(self.mean) & (promised_gain <= jnp.sqrt(jnp.finfo(self.z.dtype).eps) * 1e-2))
 
 
-def maximise(objective: Callable[..., Any], start: Copula) -> Maximum:
-    """Maximise objective(copula) in the free parameters by Newton's method.
+def maximise(mean_likelihood: Callable[..., Any], start: Copula) -> CopulaFit:
+    """Maximise a mean log-likelihood per observation in a member's free parameters, by Newton's method.
 
-    Args:
-        objective: function of a member of the family, in units of a mean log-likelihood per observation.
-        start: initial member; its other parameters stay.
+    The other parameters of `start` stay. Standard errors and likelihood are those of one observation.
     """
     family, names = type(start), start.free
     supports = [family.supports[name] for name in names]
     if not names:
-        mean = objective(start)
+        mean = mean_likelihood(start)
         status = jnp.where(jnp.isfinite(mean), FitStatus.CONVERGED, FitStatus.FAILED)
-        return Maximum(start, {name: jnp.full_like(mean, jnp.inf) for name in family.grids}, mean, status)
+        return CopulaFit(start, {name: jnp.full_like(mean, jnp.inf) for name in family.grids}, mean, status)
 
     def value(z: jax.Array) -> jax.Array:
-        return objective(from_unconstrained(start, z))
+        return mean_likelihood(from_unconstrained(start, z))
 
     z = to_unconstrained(start)
     nearest, farthest = jnp.asarray([_reach(support) for support in supports], z.dtype).T
@@ -96,7 +94,7 @@ def maximise(objective: Callable[..., Any], start: Copula) -> Maximum:
     status = jnp.where(jnp.isfinite(mean), status, FitStatus.FAILED)
     errors = dict(zip(names, _standard_errors(z, hessian, supports), strict=True))
     errors |= {name: jnp.full_like(mean, jnp.inf) for name in family.grids}
-    return Maximum(from_unconstrained(start, z), errors, mean, status)
+    return CopulaFit(from_unconstrained(start, z), errors, mean, status)
 
 
 class _Climb(NamedTuple):
@@ -220,17 +218,6 @@ def _reach(support: tuple[float, float]) -> tuple[float, float]:
     return -_FARTHEST_Z if low or high else -FARTHEST_PARAMETER, _FARTHEST_Z if low and high else FARTHEST_PARAMETER
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class CopulaFit:
-    """A copula fitted to a pair by maximum likelihood; leading axes batch it."""
-
-    copula: Copula
-    standard_errors: dict[str, jax.Array]  # by parameter, from the Hessian; inf if there is none
-    log_likelihood: jax.Array  # () log-likelihood of the weighted observations, without their margins
-    status: jax.Array  # () a `FitStatus`
-
-
 def count_parameters(family: type[Copula]) -> int:
     """Count the fitted parameters, including parameters profiled over a grid, for information criteria."""
     return len(family.free) + len(family.grids)
@@ -252,20 +239,20 @@ def fit_pair(
     total = jnp.maximum(jnp.sum(weights), 1.0)
     start = family.from_tau(jnp.asarray(tau, first.u.dtype))
 
-    def fit_at(fixed: dict[str, Any]) -> Maximum:
+    def fit_at(fixed: dict[str, Any]) -> CopulaFit:
         member = dataclasses.replace(start, **fixed)  # pyright: ignore[reportArgumentType]
         likelihood = weighted_sum(member, first, second, weights)
         return maximise(lambda copula: likelihood(copula) / total, member)
 
-    grid = list(itertools.product(*family.grids.values()))
-    columns = dict(zip(family.grids, jnp.asarray(grid, first.u.dtype).T, strict=True))
-    if columns:
-        fits = jax.vmap(fit_at)(columns)
-        fitted = take_entries(fits, jnp.argmax(jnp.where(fits.status == FitStatus.FAILED, -jnp.inf, fits.mean)))
+    if family.grids:
+        grid = jnp.asarray(list(itertools.product(*family.grids.values())), first.u.dtype)
+        fits = jax.vmap(fit_at)(dict(zip(family.grids, grid.T, strict=True)))
+        failed = fits.status == FitStatus.FAILED
+        fitted = take_entries(fits, jnp.argmax(jnp.where(failed, -jnp.inf, fits.log_likelihood)))
     else:
         fitted = fit_at({})
     errors = {name: error / jnp.sqrt(total) for name, error in fitted.standard_errors.items()}
-    return CopulaFit(fitted.copula, errors, fitted.mean * total, fitted.status)
+    return dataclasses.replace(fitted, standard_errors=errors, log_likelihood=fitted.log_likelihood * total)
 
 
 _EM_STEPS = 1_000  # most steps of expectation–maximisation
