@@ -250,7 +250,8 @@ class StudentT(RadialForm):
     def tail_dependence(self) -> TailDependence:
         """Return λ_L = λ_U = 2 P(T ≤ −√((ν + 1)(1 − ρ)/(1 + ρ))), T with ν + 1 degrees of freedom."""
         rho, df = jnp.broadcast_arrays(*(as_floats(value) for value in (self.rho, self.df)))
-        apart = jnp.sqrt((df + 1) * (1 - rho) / jnp.where(rho > -1, 1 + rho, 1.0))
+        # Two roots: at ρ = 1 the slope in ν is 0.
+        apart = jnp.sqrt(df + 1) * jnp.sqrt((1 - rho) / jnp.where(rho > -1, 1 + rho, 1.0))
         share = jnp.where(rho > -1, 2 * _student_probability(df + 1, -apart).value, 0.0)
         return TailDependence(share, share)
 

@@ -310,3 +310,10 @@ def test_rounding_does_not_lead_out_of_the_unit_interval():
     assert float(SurvivalJoe(1.0).cdf(0.0, 1e-30)) >= 0
     assert float(Frank.from_tau(-0.5).inverse_conditional(0.0, 1.0)) <= 1
     assert 0.999 < float(Gumbel(FARTHEST).spearman()) <= 1
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("float64")
+def test_at_perfect_correlation_the_tail_of_students_copula_does_not_depend_on_the_degrees_of_freedom():
+    slope = jax.grad(lambda df: StudentT(1.0, df).tail_dependence().lower)(4.0)
+    assert float(slope) == 0.0
