@@ -362,13 +362,9 @@ _BLOCK = 128  # observations compared with all others at a time
 
 
 def weighted_tau(x: jax.Array, y: jax.Array, weights: jax.Array) -> jax.Array:
-    """Compute Kendall's τ-b, with pairs of observations weighted by the product of their weights: ().
+    """Compute Kendall's τ-b, with pairs of observations (n,) weighted by the product of their weights: ().
 
     It takes O(n²) time, `_BLOCK` observations at a time.
-
-    Args:
-        x, y: (n,) observations.
-        weights: (n,) weights.
 
     >>> x, y = jnp.array([[1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 2.0, 4.0]])
     >>> round(float(weighted_tau(x, y, jnp.ones(4))), 4)

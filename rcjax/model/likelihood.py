@@ -101,10 +101,8 @@ def log_likelihood(copula: Copula, first: Ranks, second: Ranks) -> jax.Array:
 def weighted_sum(copula: Copula, first: Ranks, second: Ranks, weights: jax.Array) -> Callable[[Copula], jax.Array]:
     """Return the function copula ↦ Σ weight · log-likelihood, for all members of one family.
 
-    Args:
-        copula: any member of the family; it computes the scores of the ranks that all members share.
-        first, second: ranks of the n observations under their two margins.
-        weights: (n,) weight of each observation; terms of weight 0 are ignored, even NaN.
+    Any member may be given: it computes the scores of the ranks that all members share. Terms of weight 0 are ignored,
+    even NaN.
     """
     terms = _terms_of(copula, first, second)
     return lambda member: jnp.sum(weights * jnp.where(weights > 0, terms(member), 0.0))
@@ -245,13 +243,10 @@ _MOST_AT_ATOMS, _LEAST_SMOOTH = 0.05, 0.1
 
 @compiled  # one program in place of a dozen single operations
 def pairs_by_likelihood(marginals: Marginal) -> jax.Array:
-    """Mark the pairs with heavy ties, whose copulas are fitted by likelihood: (P,) bool.
+    """Mark the pairs of k models with heavy ties, whose copulas are fitted by likelihood: (P,) bool.
 
     A model of such a pair gives few values: its atoms hold more than a twentieth of its answers, or its smooth part
     less than a tenth.
-
-    Args:
-        marginals: (k,) marginals of the models.
 
     >>> ends = map(np.asarray, ([0.0] * 2, [1.0] * 2, [0.1, 0.5], [0.1, 0.5]))
     >>> uniform = Marginal(*ends, *[np.ones((2, 2)) / 2] * 3)
@@ -280,9 +275,7 @@ class Chain:
     def through(cls, marginals: Marginal, copulas: Copula) -> "Chain":
         """Build the chain through all models of a cascade, in their order.
 
-        Args:
-            marginals: (*batch, k) marginals of the models.
-            copulas: (*batch, k(k − 1)/2) copulas of all pairs, in the order of `pairs(k)`.
+        Leading axes of `marginals` (*batch, k) batch it; `copulas` are those of all pairs, in the order of `pairs(k)`.
         """
         k = jnp.shape(marginals.lowest)[-1]
         neighbours = np.flatnonzero(np.diff(np.triu_indices(k, 1), axis=0) == 1)

@@ -347,17 +347,13 @@ def stack_columns(x: jax.Array, present: jax.Array) -> jax.Array:
 
 
 def fit_beta_mixture(x: jax.Array, present: jax.Array) -> Mixture:
-    """Fit (π, a, b) of a two-component beta mixture by expectation–maximisation, with the best of three starts.
+    """Fit (π, a, b) of a mixture of two betas to the values (n,) present in (0, 1), with the best of three starts.
 
     The starts cut the values in the middle and near either end, where a rare component may hide. The M-step maximises
     each component's expected likelihood by Newton's method on log a and log b. Concentrations are capped at
-    `MAX_CONCENTRATION`, so that a component which collapses on tied values stays proper. Iteration ends when the mean
-    log-likelihood of the best start gains less than 1e-9. More than `SAMPLE_SIZE` values are sampled for the starts,
-    and the best start continues on all values.
-
-    Args:
-        x: (n,) values in (0, 1).
-        present: (n,) bool, whether an entry counts.
+    `MAX_CONCENTRATION`, so that a component which collapses on tied values stays proper. Expectation–maximisation ends
+    when the mean log-likelihood of the best start gains less than 1e-9. More than `SAMPLE_SIZE` values are sampled for
+    the starts, and the best start continues on all values.
     """
     if len(x) <= SAMPLE_SIZE:
         return _fit_from_starts(x, present)

@@ -148,9 +148,7 @@ def rules_of_policy(names: tuple[str, ...], policies: Policies, index: int, comp
 def policies_from_rules(orders: Sequence[tuple[str, ...]], cascades: Sequence[Any]) -> Policies:
     """Convert L policies to arrays over k models, padded to one number of intervals; numpy arrays.
 
-    Args:
-        orders: order of the k models for each policy; a policy asks later models only.
-        cascades: the policies, with `models`, `rules` and `agreements` as in `rcjax.Policy`.
+    Each policy asks later models of its order only, and has `models`, `rules` and `agreements` as in `rcjax.Policy`.
     """
     shape = len(cascades), len(orders[0])
     bounds = np.ones((*shape, max(len(table) for cascade in cascades for table in cascade.rules.values())))
