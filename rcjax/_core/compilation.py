@@ -83,10 +83,13 @@ class ProgramFiles:
             return None
 
     def save(self, key: str, program: jax.stages.Compiled, leaves: int, example: Any) -> None:
-        """Store a program under its key (`signature_key`); a failure, such as a full disk, is ignored.
+        """Store a program; a failure, such as a full disk, is ignored.
 
-        `leaves` is the number of the program's arguments, all arrays, and `example` the structure of its result, with
-        numbered leaves.
+        Args:
+            key: key of the program, from `rcjax._core.compilation.signature_key`.
+            program: the compiled program.
+            leaves: number of the program's arguments, all arrays.
+            example: structure of the program's result, with numbered leaves.
         """
         with suppress(Exception):
             executable, _, _ = serialize_executable.serialize(program)

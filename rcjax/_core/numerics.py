@@ -245,11 +245,16 @@ class _Bracket(NamedTuple):
 
 
 def bracketed_newton(increasing: Callable[..., Any], start: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
-    """Find the root of an increasing scalar function of order 1 in [low, high] by Newton's method, to rounding.
+    """Find the root of an increasing function of order 1 in [low, high] by Newton's method, to rounding.
 
     A bracket shrinks around the root. The bracket is halved in place of a step that leaves the bracket, is longer than
     half the last step, or is short although the function is far from 0. Without a root in the bracket, the result is
     the end nearer to a root.
+
+    Args:
+        increasing: scalar function with a derivative.
+        start: scalar in [low, high].
+        low, high: ends of the bracket.
 
     >>> round(float(bracketed_newton(lambda x: x**3 / 8 - 1, jnp.asarray(1.0), 0.0, 10.0)), 6)
     2.0

@@ -119,7 +119,16 @@ def build_observations(
     labelled: jax.Array,
     priors: Priors = PRIORS,
 ) -> Observations:
-    """Collect the observations of a log (n, k), on the scale of the calibrators of its maximum-likelihood fit."""
+    """Collect the observations of a log, on the scale of the calibrators fitted to it.
+
+    Args:
+        fitted: maximum-likelihood fit of the log.
+        logprob: (n, k) raw log-probability.
+        correct: (n, k) whether the answer is right.
+        answered: (n, k) whether there is an answer.
+        labelled: (n, k) whether the answer has a label.
+        priors: constants of the priors.
+    """
     calibrators, marginals, family = fitted.calibrators, fitted.marginals, type(fitted.copulas)
     answered = answered.T
     finite = jnp.where(answered, logprob.T, -1.0)
@@ -254,7 +263,10 @@ def hierarchical_model(evidence: Observations) -> None:
 def mixture_terms(evidence: Observations, share: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
     """Return the log-likelihood of the confidences in the smooth parts: (k, n).
 
-    `share` (k,) is that of the second beta, and `a` and `b` (k, 2) are the parameters of both.
+    Args:
+        evidence: observations of the log.
+        share: (k,) share of the second beta.
+        a, b: (k, 2) parameters of the two betas.
     """
     weights = jnp.log(jnp.stack([1 - share, share], axis=-1)) - betaln(a, b)
     log_x, log_1x = evidence.log_x[..., None]

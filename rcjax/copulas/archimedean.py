@@ -281,7 +281,10 @@ def cdf_of_s(
 ) -> tuple[jax.Array, jax.Array]:
     """Return C = 1 − s^{1/θ} and S = ū + v̄ − s^{1/θ}.
 
-    `log_s` and `growth` are log s and log(s/ū^θ), as functions of a = θ log ū and b = θ log v̄.
+    Args:
+        theta: θ.
+        u, v: arguments of the copula.
+        log_s, growth: log s and log(s/ū^θ), as functions of a = θ log ū and b = θ log v̄.
     """
     a, b = theta * u.log_complement, theta * v.log_complement
     # One comparison orders all: ranks may differ by a rounding that their logarithms do not show.

@@ -247,9 +247,14 @@ def _fit_calibrated(log: Log, transform: Transform, values: ArrayLike | None) ->
 def fit_calibrators(
     logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, values: jax.Array | None = None
 ) -> tuple[Calibrator, jax.Array]:
-    """Fit the calibrators of k models to arrays (n, k), and return (calibrators, calibrated confidence (n, k)).
+    """Fit the calibrators of k models, and return (calibrators, calibrated confidence (n, k)).
 
-    `values` (k, V) are raw log-probabilities that models state (`find_stated_logprobs`); None: no stated values.
+    Args:
+        logprob: (n, k) raw log-probability.
+        correct: (n, k) whether the answer is right.
+        answered: (n, k) whether there is an answer.
+        transform: transform of the raw confidence.
+        values: (k, V) raw log-probabilities that models state (`find_stated_logprobs`); None: no stated values.
     """
 
     def calibrate(logprob: jax.Array, correct: jax.Array, answered: jax.Array, values: jax.Array | None) -> Calibrator:

@@ -38,10 +38,13 @@ from rcjax.policy.decisions import NO_CONFIDENCE
 def fit_marginals(
     confidence: jax.Array, answered: jax.Array, near: Marginal | None = None, stated: jax.Array | None = None
 ) -> Marginal:
-    """Fit a marginal to each model's confidences; `confidence` and `answered` are (n, k).
+    """Fit a marginal to each model's confidences.
 
-    The fit of mixtures starts at `near`, the marginals of a similar log. The confidences `stated` (k, A) become atoms
-    (`stated_confidences`); None: the atoms of `near`, if any.
+    Args:
+        confidence: (n, k) calibrated confidence.
+        answered: (n, k) whether there is an answer.
+        near: marginals of a similar log, at which the fit of mixtures starts.
+        stated: (k, A) confidences that become atoms (`stated_confidences`); None: the atoms of `near`, if any.
     """
     return map_entries(fit_marginal, len(confidence), (1, 1, 0, 0))(confidence, answered, stated, near)
 
@@ -168,9 +171,14 @@ def fit_arrays(
 def fit_near(
     model: CascadeModel, logprob: ArrayLike, correct: ArrayLike, answered: ArrayLike, cost: jax.Array
 ) -> CascadeModel:
-    """Fit a model to arrays (n, k) that resemble its own, starting from its marginals and keeping its family.
+    """Fit a model to arrays that resemble its own, starting from its marginals and keeping its family.
 
-    `cost` (k,) is the mean money per answer.
+    Args:
+        model: model fitted to the earlier arrays.
+        logprob: (n, k) raw log-probability.
+        correct: (n, k) whether the answer is right.
+        answered: (n, k) whether there is an answer.
+        cost: (k,) mean money per answer.
     """
     calibrators, marginals, copulas = fit_arrays(
         (logprob, correct, answered),

@@ -101,8 +101,10 @@ def log_likelihood(copula: Copula, first: Ranks, second: Ranks) -> jax.Array:
 def weighted_sum(copula: Copula, first: Ranks, second: Ranks, weights: jax.Array) -> Callable[[Copula], jax.Array]:
     """Return the function copula ↦ Σ weight · log-likelihood, for all members of one family.
 
-    Any member may be given: it computes the scores of the ranks that all members share. Terms of weight 0 are ignored,
-    even NaN.
+    Args:
+        copula: any member of the family; it computes the scores of the ranks that all members share.
+        first, second: ranks of the n observations under their two margins.
+        weights: (n,) weight of each observation; terms of weight 0 are ignored, even NaN.
     """
     terms = _terms_of(copula, first, second)
     return lambda member: jnp.sum(weights * jnp.where(weights > 0, terms(member), 0.0))

@@ -309,7 +309,9 @@ def _components_and_density(marginal: Marginal, x: jax.Array) -> tuple[jax.Array
 def beta_log_densities(a: jax.Array, b: jax.Array, log_x: jax.Array, log_1x: jax.Array) -> jax.Array:
     """Return the log densities of two betas: (…, 2).
 
-    `a` and `b` are (2,), and the logarithms of the points (…).
+    Args:
+        a, b: (2,) parameters of the betas.
+        log_x, log_1x: (…) log x and log(1 − x) of the points.
     """
     return (a - 1) * log_x[..., None] + (b - 1) * log_1x[..., None] - betaln(a, b)
 

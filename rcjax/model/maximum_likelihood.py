@@ -391,10 +391,15 @@ class _Expectation(NamedTuple):
 
 
 def run_em(columns: jax.Array, mixture: Mixture, most: int, least: int = 0) -> tuple[Mixture, jax.Array]:
-    """Run expectation–maximisation on stacked columns until the most likely mixture gains less than 1e-9.
+    """Run expectation–maximisation until the most likely mixture gains less than 1e-9.
 
-    Returns (mixture, mean log-likelihood one step before); a leading axis of `mixture`, whose parts are (2,), batches
-    both. It takes `least` to `most` steps.
+    Returns (mixture, mean log-likelihood one step before); a leading axis of `mixture` batches both.
+
+    Args:
+        columns: values stacked by `stack_columns`.
+        mixture: initial mixture, (2,) each, or several, (S, 2) each.
+        most: greatest number of steps.
+        least: least number of steps.
     """
     shape = mixture[0].shape[:-1]
     take_step = partial(_em_step, columns)

@@ -292,10 +292,14 @@ def objective_values(objective: Objective, outcome: Outcome, lam: Array) -> Arra
 def descend_from_starts(
     objective: Objective, search: OutcomeTables, start: DescentStart, settling: Array
 ) -> tuple[TrialCascade, Array]:
-    """Descend from each start (B,), and return (results (B,), remaining slopes (B,)).
+    """Descend from each start, and return (results (B,), remaining slopes (B,)).
 
-    If `settling` () is False, ranks move freely between the masses at the ends, through atoms, to find the valley. If
-    it is True, ranks first try all steps, and then stay within their smooth piece.
+    Args:
+        objective: function to minimise.
+        search: tables and plan.
+        start: (B,) starts.
+        settling: () bool. False: ranks move freely between the masses at the ends, through atoms, to find the valley.
+            True: ranks first try all steps, and then stay within their smooth piece.
     """
 
     def single(start: DescentStart) -> tuple[Array, Array]:

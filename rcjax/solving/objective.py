@@ -295,7 +295,15 @@ class Tables:
 def build_tables(
     marginals: Marginal, copulas: Copula, cost: jax.Array, left: Any, right: Any, panels: int | None = None
 ) -> Tables:
-    """Build the grids of k models, and the transition kernels of P pairs, whose models are at `left` and `right`."""
+    """Build the grids of all models, and the transition kernels of pairs of models.
+
+    Args:
+        marginals: (k,) marginals of the models.
+        copulas: (P,) copulas of the pairs.
+        cost: (k,) money per answer.
+        left, right: (P,) positions of each pair's models.
+        panels: panels of each grid; None: `PANELS`.
+    """
     grid = jax.vmap(partial(build_grid, panels=panels))(marginals)
     left, right = jnp.asarray(left, int), jnp.asarray(right, int)
     kernel = jax.vmap(transition_kernel)(copulas, take_entries(grid, left), take_entries(grid, right))

@@ -144,7 +144,15 @@ def _between_atoms(
 def build_pair_tables(
     marginals: Marginal, copulas: Copula, cost: jax.Array, indices: Any = None, panels: int | None = None
 ) -> Tables:
-    """Build the tables of a fitted model for the pairs `indices` (P,) of its models; None: for all pairs."""
+    """Build the tables of a fitted model for some of its pairs of models.
+
+    Args:
+        marginals: (k,) marginals of the models.
+        copulas: copulas of all pairs.
+        cost: (k,) money per answer.
+        indices: (P,) numbers of the pairs; None: all.
+        panels: panels of the quadrature; None: `PANELS`.
+    """
     left, right = map(jnp.asarray, np.triu_indices(cost.shape[0], 1))
     indices = np.arange(len(left)) if indices is None else indices
     left, right = left[indices], right[indices]

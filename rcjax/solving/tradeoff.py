@@ -225,9 +225,13 @@ AnyPoints = TypeVar("AnyPoints", bound=Points)
 def build_search_tables(
     model: CascadeModel, plan: CascadePlan | None, refusal_worth: jax.Array | None, panels: int | None = None
 ) -> AnySearch:
-    """Build the tables of the search of a fitted model's policies, for the cascades of a plan; None: adaptive policies.
+    """Build the tables of the search of a fitted model's policies.
 
-    `refusal_worth` () is in right answers; None: no refusals. `panels` of the quadrature; None: `PANELS`.
+    Args:
+        model: fitted model.
+        plan: candidate cascades; None: adaptive policies.
+        refusal_worth: () worth of a refusal, in right answers; None: no refusals.
+        panels: panels of the quadrature; None: `PANELS`.
     """
     k = len(model.models)
     indices = np.arange(k * (k - 1) // 2) if plan is None else np.asarray(plan.pairs)

@@ -198,8 +198,12 @@ def fitted_process(
 ) -> tuple[Copula, jax.Array]:
     """Fit a family to the ranks of one pair, and return (the copula, S_n).
 
-    The fit starts at Kendall's τ `tau` (), and uses the queries (n,) present. `atoms` are the values of x and of y,
-    (A,) each, that are point masses between the ends; infinite entries are padding.
+    Args:
+        family: family of copulas.
+        x, y: (n,) confidences of the two models.
+        present: (n,) whether both models answered the query.
+        tau: () Kendall's τ at which the fit starts.
+        atoms: (A,) values of x, and of y, that are point masses between the ends; infinite entries are padding.
     """
     pair = jnp.stack([x, y])
     counts = jax.vmap(present_counts, (0, None))(pair, present)

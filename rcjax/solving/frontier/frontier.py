@@ -404,9 +404,13 @@ def describe_tuning(frontier: Frontier, target: Target | None) -> dict[str, Any]
 
 
 def make_frontier(model: FittedModel, points: Points, spec: Spec, compare: AnswerForm | None = None) -> Frontier:
-    """Build a frontier from its L points, in numpy arrays; of the `spec` it keeps the options of the search.
+    """Build a frontier from its points.
 
-    `compare` is the form of comparison, for policies that compare answers.
+    Args:
+        model: the fitted model.
+        points: L points, in numpy arrays.
+        spec: options of the tuning; the frontier keeps the options of the search.
+        compare: form of comparison, for policies that compare answers.
     """
     simple = points.policies
     if simple.agreements is not None and not np.asarray(simple.agreements.compares).any():
