@@ -181,7 +181,8 @@ class Frontier:
         best = self._find_point(target)
         if not target.is_limit:
             return self.point(best, target)
-        cost, error = (np.asarray(figure, float)[self.rung_indices].tolist() for figure in (self.cost, self.penalty))
+        rungs = self.rung_indices
+        cost, error = (np.asarray(figure, float)[rungs].tolist() for figure in (self.cost, self.penalty))
         return self.ladder(position_for_target(target, cost, error), target)
 
     def index_for(self, **target: float) -> int:
