@@ -396,8 +396,8 @@ def context(report: Report) -> dict[str, Any]:
         _point(report, target, policy) | {"x": x, "y": y, "policy": document}
         for (target, policy), (x, y), document in zip(policies, spots.round(2).tolist(), documents, strict=True)
     ]
-    figures = np.array([[float(f"{figure:.3g}") for figure in cost], np.round(error, 3)])  # as printed
-    hull = lower_hull(*figures)
+    costs, errors = np.array([float(f"{figure:.3g}") for figure in cost]), np.round(error, 3)  # as printed
+    hull = lower_hull(costs, errors)
     folder = resources.files("rcjax.report")
     own, others = report.findings
     return {
@@ -411,7 +411,7 @@ def context(report: Report) -> dict[str, Any]:
         "corner": corner,
         "points": points,
         "shared": shared,
-        "rows": [points[i] for i in hull[thin_hull(*figures[:, hull], _MAX_ROWS)]],
+        "rows": [points[i] for i in hull[thin_hull(costs[hull], errors[hull], _MAX_ROWS)]],
         "start": [target for target, _ in policies].index(report.start),
         "primary": PRIMARY,
         "findings": {"": own, "Models that the policy of this page does not ask": others},

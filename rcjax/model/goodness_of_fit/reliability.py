@@ -114,6 +114,10 @@ def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, 
     accuracy; and `n`, the number of queries. For scores the interval takes the number of binary labels that would vary
     as much.
 
+    Args:
+        confidence: (n,) calibrated confidence.
+        correct: (n,) labels or scores.
+
     >>> curve = reliability_curve(np.array([0.2, 0.2, 0.9, 0.9]), np.array([0, 0, 1, 0]))
     >>> curve["confidence"].round(2).tolist(), curve["accuracy"].tolist()
     ([0.2, 0.9], [0.0, 0.5])
