@@ -392,7 +392,10 @@ class Frank(RadialForm):
         small = jnp.abs(z) < 0.1
         safe = jnp.where(small, 1.0, z)
         series = 0.5 - z / 12 * (1 - z**2 / 60 * (1 - z**2 / 42 * (1 - z**2 / 40)))
-        phi = jnp.where(small, series, (1 - safe / jnp.expm1(safe)) / safe)
+        # z/(e^z − 1) without e^z, which overflows in float32 from θ = 89: its slope would be NaN.
+        size = jnp.abs(safe)
+        ratio = size * jnp.where(safe > 0, jnp.exp(-size), 1.0) / -jnp.expm1(-size)
+        phi = jnp.where(small, series, (1 - ratio) / safe)
         return 1 - 4 * (phi @ jnp.asarray(s * weights / 2))
 
 

@@ -317,3 +317,10 @@ def test_rounding_does_not_lead_out_of_the_unit_interval():
 def test_at_perfect_correlation_the_tail_of_students_copula_does_not_depend_on_the_degrees_of_freedom():
     slope = jax.grad(lambda df: StudentT(1.0, df).tail_dependence().lower)(4.0)
     assert abs(float(slope)) < 1e-12
+
+
+@pytest.mark.thorough
+def test_the_slopes_of_franks_tau_stay_finite_in_single_precision():
+    theta = jnp.asarray([-FARTHEST, -198.0, 198.0, FARTHEST], jnp.float32)
+    slopes = jax.vmap(jax.grad(lambda theta: Frank(theta).tau()))(theta)
+    np.testing.assert_allclose(slopes, 4 / theta**2, rtol=0.05)  # τ is near 1 − 4/|θ|
