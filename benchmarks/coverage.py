@@ -30,7 +30,6 @@ from benchmarks.report import machine, markdown
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.marginals import Marginal
-from rcjax.policy.spec import Target
 from rcjax.solving.frontier.hull import position_weights, shares_at_bill
 
 POPULATION, SIZES, N_LAM = 30_000, (100, 300, 1000), 12
@@ -113,7 +112,7 @@ def ways(fixed: int, tuned: int) -> dict[str, Way]:
 def rung_shares(frontier: rcjax.Frontier, budget: float) -> np.ndarray:
     """(L,) share of the queries that goes by each point under the ladder for a budget."""
     rungs, shares = frontier.rung_indices, np.zeros(len(frontier.lam))
-    position = frontier.position_for(Target("budget", budget))
+    position = getattr(frontier.policy(budget=budget), "position", 0.0)  # a single rung has no position
     shares[rungs] = position_weights(np.array([position]), len(rungs))[0]
     return shares
 

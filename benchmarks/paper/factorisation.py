@@ -26,7 +26,7 @@ from rcjax.solving.bellman import CascadePlan, Cut, SearchTables, gain_tolerance
 from rcjax.solving.frontier.frontier import make_frontier
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, LossTerms, PointStatus, Policies, check_lam
 from rcjax.solving.objective import Grid, Tables, build_tables
-from rcjax.solving.solution import OptimalCuts, SolvedPoints, drop_unreached, thresholds_of_cuts
+from rcjax.solving.optimum import OptimalCuts, SolvedPoints, drop_unreached, thresholds_of_cuts
 from rcjax.solving.tradeoff import build_search_tables, keep_best, solve_on_grid
 
 _STEPS = 6

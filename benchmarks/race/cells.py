@@ -20,7 +20,7 @@ from benchmarks.timing import timed
 from rcjax._base.files import write_atomically
 from rcjax.model.cascade_model import model_from_json
 from rcjax.solving.bellman import SearchTables, best_cascades, make_plan
-from rcjax.solving.solution import build_pair_tables
+from rcjax.solving.optimum import build_pair_tables
 
 FEW = 3  # λ at which losses are compared
 FRESH = 20_000

@@ -170,13 +170,7 @@ _SETTINGS = (
 
 
 def call_signature(leaves: list[Any], tree: Any, static: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return a hashable signature of a call, valid within a process.
-
-    Args:
-        leaves: arrays of the arguments.
-        tree: tree structure of the arguments.
-        static: arguments that are not arrays.
-    """
+    """Return a signature of a call, by arrays, their tree and static arguments: hashable, valid within a process."""
     shapes = tuple(_shape(leaf) for leaf in leaves)
     settings = tuple(getattr(jax.config, name, None) for name in _SETTINGS)
     return tree, shapes, tuple(sorted(static.items())), settings

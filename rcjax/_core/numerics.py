@@ -8,12 +8,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 from jax.scipy import special
 from jax.typing import ArrayLike
 
 from rcjax._core.batching import with_automatic_axes
 
 _ARTANH = [1 / (2 * power + 1) for power in range(17)]
+
+
+def as_floats(values: ArrayLike) -> jax.Array:
+    """Convert values to an array of JAX's default float type.
+
+    >>> as_floats(2).dtype.kind
+    'f'
+    """
+    return jnp.asarray(values, jnp.result_type(float))
 
 
 def log1mexp(x: ArrayLike) -> jax.Array:
@@ -24,7 +34,7 @@ def log1mexp(x: ArrayLike) -> jax.Array:
     >>> round(float(log1mexp(-1e-12)), 3)
     -27.631
     """
-    x = jnp.asarray(x, dtype=jnp.result_type(float))
+    x = as_floats(x)
     return log_of_pair(-jnp.expm1(x), jnp.exp(x))
 
 
@@ -101,7 +111,7 @@ def open_unit(u: ArrayLike) -> jax.Array:
     >>> bool(open_unit(0.0) > 0), bool(open_unit(1.0) < 1)
     (True, True)
     """
-    u = jnp.asarray(u, dtype=jnp.result_type(float))
+    u = as_floats(u)
     info = jnp.finfo(u.dtype)
     return jnp.clip(u, info.tiny, 1 - info.epsneg)
 
@@ -144,7 +154,7 @@ def unit(u: ArrayLike) -> Unit:
     >>> bool(unit(1.0).complement > 0), bool(unit(0.0).value > 0)
     (True, True)
     """
-    u = jnp.asarray(u, jnp.result_type(float))
+    u = as_floats(u)
     least = float(np.sqrt(jnp.finfo(u.dtype).tiny))
     return Unit(jnp.where(u > 1, 1.0, jnp.maximum(u, least)), jnp.maximum(1 - u, least))
 
@@ -170,11 +180,6 @@ def stacked_with_flips(u: Unit, v: Unit, *parameters: jax.Array) -> tuple[Unit, 
 def unit_from_log(log: jax.Array) -> Unit:
     """Return the probability with the given logarithm ≤ 0."""
     return Unit(jnp.exp(log), -jnp.expm1(log))
-
-
-def is_symbolic_zero(tangent: Any) -> bool:
-    """Return whether a tangent is a symbolic zero, in a derivative rule with `symbolic_zeros=True`."""
-    return isinstance(tangent, jax.custom_derivatives.SymbolicZero)
 
 
 def _log_of(value: jax.Array, complement: jax.Array) -> jax.Array:
@@ -374,17 +379,17 @@ def _betainc_and_power_jvp(
     safe = jnp.where(inside, x, 0.5)
     value_tangent, log_tangent = jnp.zeros_like(value), jnp.zeros_like(value)
 
-    if not is_symbolic_zero(tangents[2]):
+    if not isinstance(tangents[2], SymbolicZero):
         value_tangent += power / (safe * (1 - safe)) * tangents[2]
         log_tangent += (a / safe - b / (1 - safe)) * tangents[2]
-    if not (is_symbolic_zero(tangents[0]) and is_symbolic_zero(tangents[1])):
+    if not all(isinstance(tangent, SymbolicZero) for tangent in tangents[:2]):
         (digamma_a, digamma_b, digamma_both), _ = polygammas(jnp.stack(jnp.broadcast_arrays(a, b, a + b)))
         by_a, by_b = _shape_gradients(a, b, x, power, (digamma_a, digamma_b, digamma_both))
         for tangent, gradient, log_gradient in (
             (tangents[0], by_a, jnp.log(safe) - digamma_a + digamma_both),
             (tangents[1], by_b, jnp.log1p(-safe) - digamma_b + digamma_both),
         ):
-            if not is_symbolic_zero(tangent):
+            if not isinstance(tangent, SymbolicZero):
                 value_tangent += gradient * tangent
                 log_tangent += log_gradient * tangent
     return (value, power), (value_tangent, power * log_tangent)
@@ -395,10 +400,7 @@ def _shape_gradients(
 ) -> tuple[jax.Array, jax.Array]:
     """Return (∂I_x(a, b)/∂a, ∂I_x(a, b)/∂b), elementwise; 0 at x = 0 and x = 1.
 
-    Args:
-        a, b, x: arguments of I_x(a, b).
-        power: xᵃ(1 − x)ᵇ / B(a, b), 0 at either end.
-        digammas: ψ(a), ψ(b) and ψ(a + b).
+    `power` is xᵃ(1 − x)ᵇ / B(a, b), 0 at either end; `digammas` are ψ(a), ψ(b) and ψ(a + b).
     """
     digamma_a, digamma_b, digamma_both = digammas
     a, b, x = jnp.broadcast_arrays(a, b, x)
@@ -472,7 +474,7 @@ def polygammas(x: ArrayLike) -> tuple[jax.Array, jax.Array]:
     >>> [round(float(value), 6) for value in polygammas(1.0)]
     [-0.577216, 1.644934]
     """
-    x = jnp.asarray(x, dtype=jnp.result_type(float))[..., None]
+    x = as_floats(x)[..., None]
     reciprocal = 1 / (x + jnp.arange(10, dtype=x.dtype))
     y = 1 / (x[..., 0] + 10)
     square = y * y

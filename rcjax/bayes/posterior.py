@@ -45,7 +45,8 @@ from rcjax.model.fitting import fit
 from rcjax.model.marginals import Marginal
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.points import Bands, LossTerms, check_level
-from rcjax.solving.objective import build_tables, outcome_of_cuts
+from rcjax.solving.objective import outcome_of_cuts
+from rcjax.solving.optimum import build_pair_tables
 
 _NEWTON_STEPS = 60  # most steps to the mode
 
@@ -368,7 +369,7 @@ def posterior_figures(posterior: Posterior, frontier: Frontier, *, draws: int | 
     rows = frontier.thresholds, links, policies.first, frontier.refusal_thresholds
     figures = jax.device_get(_evaluate(_thin(posterior.model, draws), reference.calibrators, rows))
     if not all(np.isfinite(figure).all() for figure in figures):
-        raise FloatingPointError("some draws of the posterior predict no finite error or cost")
+        raise FloatingPointError("some draws of the posterior predict an error or cost that is not finite")
     return LossTerms(*map(jnp.asarray, figures))
 
 
@@ -413,11 +414,9 @@ def _evaluate(
     drawn: CascadeModel, reference: Calibrator, policies: tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]
 ) -> LossTerms:
     """Evaluate L policies (thresholds, links, first models, refusal thresholds or None) under D draws: (D, L)."""
-    thresholds = policies[0]
-    left, right = np.triu_indices(thresholds.shape[-1], 1)
 
     def under(draw: CascadeModel) -> LossTerms:
-        tables = build_tables(draw.marginals, draw.copulas, draw.cost, left, right)
+        tables = build_pair_tables(draw.marginals, draw.copulas, draw.cost)
         quantile = jax.vmap(accuracy_at_reference)(draw.calibrators, reference, tables.grid.quantile)
         tables = dataclasses.replace(tables, grid=dataclasses.replace(tables.grid, quantile=quantile))
 
@@ -427,6 +426,6 @@ def _evaluate(
             cuts = None if refusal_thresholds is None else cdf(draw.marginals, refusal_thresholds)
             return outcome_of_cuts(tables, cdf(draw.marginals, thresholds), links, first, refusal_cuts=cuts).terms
 
-        return lax.map(single, policies, batch_size=min(len(thresholds), _BATCH))
+        return lax.map(single, policies, batch_size=min(len(policies[0]), _BATCH))
 
     return lax.map(under, drawn)

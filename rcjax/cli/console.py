@@ -205,8 +205,8 @@ def _describe(problem: BaseException) -> tuple[str, str]:
         has_name = problem.filename is not None
         return f"{os.fsdecode(problem.filename)}: {problem.strerror}" if has_name else text, "file"
     if isinstance(problem, ValueError):
-        hull = sys.modules.get("rcjax.solving.frontier.hull")  # nothing is infeasible before it is imported
-        infeasible = hull is not None and isinstance(problem, hull.InfeasibleError)
+        frontier = sys.modules.get("rcjax.solving.frontier.frontier")  # nothing is infeasible before it is imported
+        infeasible = frontier is not None and isinstance(problem, frontier.InfeasibleError)
         return text, "infeasible" if infeasible else "data"
     if isinstance(problem, ModuleNotFoundError) and (name := (problem.name or "").partition(".")[0]) in _LIBRARIES:
         return f"this needs {name}, which an installation for rcjax serve alone lacks: pip install rcjax", "missing"

@@ -182,7 +182,7 @@ def tune(
     require_outputs({"--out": out, "--frontier": frontier}, reading.inputs(*log))
     start_jax()  # before JAX is imported
     from rcjax.logs.sources import join_parts
-    from rcjax.solving.frontier.hull import InfeasibleError
+    from rcjax.solving.frontier.frontier import InfeasibleError
     from rcjax.tuning.tune import tune_in_stages
 
     steps = staged(3)
@@ -253,8 +253,6 @@ def show_tuning(
     screen.print(heading, style="bold")
     single_models = {row["model"]: facts({**row, "error": 1 - row["accuracy"]}, money, noun) for row in rows}
     screen.print(facts_rows("each model alone", single_models, money))
-    from rcjax.solving.frontier.hull import choose_rows
-
     refusing = any(point.get("abstention") for point in points)
     points = [*points, *([] if refusing else _models_left_out(rows, points))]
     costs, errors = ([point[name] for point in points] for name in ("cost", "error"))
@@ -279,16 +277,79 @@ def show_tuning(
     screen.print(_frontier_table([points[i] for i in listed], money, screen.width, starred, noun))
 
 
+def choose_rows(
+    cost: Sequence[float], error: Sequence[float], most: int, refusing: bool = False, kept: Sequence[int] = ()
+) -> list[int]:
+    """Choose the points that a table shows, cheapest first: at most `most` corners of the hull.
+
+    The hull is computed from figures as printed, with three digits, so that equal rows appear once. Where models may
+    refuse, the hull of cost and error misses points that refuse less, so points are spread evenly instead.
+
+    Args:
+        cost, error: (L,) figures of the points.
+        most: number of rows at most, beside `kept`.
+        refusing: whether models may refuse.
+        kept: indices that are shown unless a point dominates them as printed, such as single models'.
+
+    >>> choose_rows([3.0, 1.0, 2.0, 9.0], [0.1, 0.5, 0.2, 0.3], 9), choose_rows([3.0, 1.0, 2.0], [0.1] * 3, 2, True)
+    ([1, 2, 0], [1, 0])
+    >>> choose_rows([1.0, 2.0, 3.0, 4.0], [0.4, 0.3, 0.21, 0.1], 2, kept=[1])
+    [0, 1, 3]
+    >>> choose_rows([1.0, 1.0], [0.1, 0.1], 9, kept=[1])
+    [1]
+    """
+    import numpy as np
+
+    from rcjax.solving.frontier.hull import lower_hull, pareto, thin_hull
+
+    costs = np.array([float(f"{figure:.3g}") for figure in cost])
+    errors = np.round(np.asarray(error, float), 3)
+    others = (place for place in range(len(costs)) if place not in {*kept})
+    first = [*kept, *others]  # kept points go first among points that are printed alike
+    front = np.array(first)[pareto(costs[first], errors[first])]
+    if refusing:
+        order = np.argsort(costs, kind="stable")
+        chosen = order[np.unique(np.linspace(0, len(order) - 1, most).round().astype(int))]
+    else:
+        hull = front[lower_hull(costs[front], errors[front])]
+        chosen = hull[thin_hull(costs[hull], errors[hull], most)]
+    shown = {*chosen.tolist(), *({*front.tolist()} & {*kept})}
+    return sorted(shown, key=lambda place: (costs[place], -errors[place]))
+
+
 def _is_chosen(point: Mapping[str, Any], chosen: Mapping[str, Any]) -> bool:
     """Return whether a point is the chosen policy, whose cost may be a bill where the point's is predicted."""
     same_lam = chosen.get("lam") is not None and point.get("lam") == chosen["lam"]
     return point["error"] == chosen["error"] and (same_lam or point["cost"] == chosen["cost"])
 
 
+def list_best_buys(
+    cost: Sequence[float], error: Sequence[float], single_cost: Sequence[float], single_error: Sequence[float]
+) -> list[int]:
+    """Return the indices of the single models that no policy beats.
+
+    A policy beats a model if it makes `LEAST_GAIN` errors fewer for the same money, or no more errors for less money.
+
+    Args:
+        cost, error: (L,) figures of the corners of a hull; ladders lie on the lines between them.
+        single_cost, single_error: (k,) figures of the single models.
+
+    >>> list_best_buys([1.0, 3.0], [0.3, 0.1], [1.0, 2.0, 2.0, 4.0], [0.3, 0.2005, 0.21, 0.1])
+    [0, 1]
+    """
+    import numpy as np
+
+    from rcjax.tuning.tune import LEAST_GAIN
+
+    costs, errors, alone, wrong = (np.asarray(column, float) for column in (cost, error, single_cost, single_error))
+    order = np.lexsort((-errors, costs))
+    near = wrong < np.interp(alone, costs[order], errors[order]) + LEAST_GAIN
+    beaten = ((costs < alone[:, None]) & (errors <= wrong[:, None])).any(1)
+    return np.flatnonzero(near & ~beaten).tolist()
+
+
 def _models_left_out(rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the single models that are best buys and not points: a ladder between two points is slightly better."""
-    from rcjax.solving.frontier.hull import list_best_buys
-
     cost, error = ([point[name] for point in points] for name in ("cost", "error"))
     present = {point["models"][0] for point in points if len(point["models"]) == 1}
     costs_and_errors = [row["cost"] for row in rows], [1 - row["accuracy"] for row in rows]

@@ -6,11 +6,10 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from rcjax._core.numerics import Unit
+from rcjax._core.numerics import Unit, as_floats
 from rcjax.copulas.base import (
     ClosedForm,
     Exchangeable,
-    as_floats,
     clip_unit,
     is_outside_square,
     no_tail_dependence,

@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from rcjax._core.numerics import (
     Unit,
+    as_floats,
     divide,
     flipped_where,
     implicit_root,
@@ -27,9 +28,6 @@ from rcjax.copulas.base import (
     RadialForm,
     Rotation,
     TailDependence,
-    as_floats,
-    cdf_of_gain,
-    clayton_lower_tail,
     no_tail_dependence,
     param,
 )
@@ -84,6 +82,18 @@ class Clayton(ClosedForm):
         """Return the member with θ = 2τ / (1 − τ), held between 0 (τ ≤ 0: independence) and 98 (τ = 0.98)."""
         tau = jnp.maximum(cls._clip_tau(tau), 0.0)
         return cls(2 * tau / (1 - tau))
+
+
+def cdf_of_gain(u: Unit, v: Unit, gain: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return C = u v e^g and S = (1 − u)(1 − v) + u v (e^g − 1)."""
+    above = u.complement * v.complement + u.value * v.value * jnp.expm1(gain)
+    return jnp.exp(gain + u.log + v.log), above
+
+
+def clayton_lower_tail(theta: ArrayLike) -> jax.Array:
+    """Return λ_L = 2^(−1/θ) of a Clayton copula, 0 at θ = 0."""
+    theta = jnp.asarray(theta)
+    return jnp.where(theta > 0, 2 ** (-1 / jnp.where(theta > 0, theta, 1.0)), 0.0)
 
 
 class SurvivalClayton(Rotation, family=Clayton, degrees=180):
@@ -382,7 +392,10 @@ class Frank(RadialForm):
         small = jnp.abs(z) < 0.1
         safe = jnp.where(small, 1.0, z)
         series = 0.5 - z / 12 * (1 - z**2 / 60 * (1 - z**2 / 42 * (1 - z**2 / 40)))
-        phi = jnp.where(small, series, (1 - safe / jnp.expm1(safe)) / safe)
+        # z/(e^z − 1) without e^z, which overflows in float32 from θ = 89: its slope would be NaN.
+        size = jnp.abs(safe)
+        ratio = size * jnp.where(safe > 0, jnp.exp(-size), 1.0) / -jnp.expm1(-size)
+        phi = jnp.where(small, series, (1 - ratio) / safe)
         return 1 - 4 * (phi @ jnp.asarray(s * weights / 2))
 
 

@@ -20,7 +20,16 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import describe_type
-from rcjax._core.numerics import Unit, bisection, bracketed_newton, implicit_root, open_unit, stacked_with_flips, unit
+from rcjax._core.numerics import (
+    Unit,
+    as_floats,
+    bisection,
+    bracketed_newton,
+    implicit_root,
+    open_unit,
+    stacked_with_flips,
+    unit,
+)
 
 #: The largest distance that a fit by likelihood goes from the finite end of a half-open support, or from 0.
 FARTHEST_PARAMETER = 300.0
@@ -143,7 +152,10 @@ class Copula:
         (0.4826, 0.6822)
         """
         node, weight = gauss_nodes()
-        return self._pointwise(lambda copula: 12 * weight @ copula.cdf(node[:, None], node) @ weight - 3)
+        # Near a ridge, which 48 nodes do not resolve, the sum may exceed 1.
+        return self._pointwise(
+            lambda copula: jnp.clip(12 * weight @ copula.cdf(node[:, None], node) @ weight - 3, -1.0, 1.0)
+        )
 
     def tail_dependence(self) -> "TailDependence":
         """Return the limits of P(V ≤ q | U ≤ q) and of P(V > 1 − q | U > 1 − q), as q falls to 0.
@@ -170,10 +182,8 @@ class Copula:
         if not cls.free:
             raise TypeError(f"{cls.__name__} has no free parameter to fit to tau")
         name, goals = cls.free[0], cls._clip_tau(tau)
-        others = {
-            field: value for field, value in (_defaults(cls) | cls._other_parameters(goals)).items() if field != name
-        }
-        others = {field: goals * 0 + value for field, value in others.items()}
+        fixed = _defaults(cls) | cls._other_parameters(goals)
+        others = {field: goals * 0 + value for field, value in fixed.items() if field != name}
 
         def solve(goal: jax.Array, *values: jax.Array) -> jax.Array:
             fixed = dict(zip(others, values, strict=True))
@@ -248,9 +258,6 @@ class Copula:
 def _register(cls, names: tuple[str, ...]) -> None:
     """Register a class as a pytree; unflattening skips `__init__`, since jax also passes tracers and placeholders."""
 
-    def flatten(member: Any) -> tuple[tuple[Any, ...], None]:
-        return tuple(getattr(member, name) for name in names), None
-
     def flatten_with_keys(member: Any) -> tuple[tuple[tuple[Any, Any], ...], None]:
         return tuple((jax.tree_util.GetAttrKey(name), getattr(member, name)) for name in names), None
 
@@ -260,7 +267,7 @@ def _register(cls, names: tuple[str, ...]) -> None:
             object.__setattr__(member, name, leaf)
         return member
 
-    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten)
 
 
 class TailDependence(NamedTuple):
@@ -281,25 +288,15 @@ def finite_ends(support: tuple[float, float]) -> tuple[float, float]:
     ((1.0, 301.0), (-1.0, 1.0), (-300.0, 300.0))
     """
     low, high = support
-    left, right = (end if np.isfinite(end) else 0.0 for end in support)
-    return low if np.isfinite(low) else right - FARTHEST_PARAMETER, high if np.isfinite(
-        high
-    ) else left + FARTHEST_PARAMETER
+    anchor = low if np.isfinite(low) else high if np.isfinite(high) else 0.0
+    lowest, highest = anchor - FARTHEST_PARAMETER, anchor + FARTHEST_PARAMETER
+    return low if np.isfinite(low) else lowest, high if np.isfinite(high) else highest
 
 
 def no_tail_dependence(self: Copula) -> TailDependence:
     """Return λ_L = λ_U = 0."""
     zero = jnp.zeros_like(jnp.asarray(jax.tree.leaves(self)[0]))
     return TailDependence(zero, zero)
-
-
-def as_floats(values: ArrayLike) -> jax.Array:
-    """Convert values to an array of JAX's default float type.
-
-    >>> as_floats(2).dtype.kind
-    'f'
-    """
-    return jnp.asarray(values, jnp.result_type(float))
 
 
 def clip_unit(u: ArrayLike) -> jax.Array:
@@ -435,7 +432,7 @@ class ClosedForm(Copula):
 
     def cdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """Return C(u, v) = P(U ≤ u, V ≤ v)."""
-        below = self.lower_cdf(unit(u), unit(v))
+        below = clip_unit(self.lower_cdf(unit(u), unit(v)))  # against rounding
         return jnp.where(_below_0(u) | _below_0(v), 0.0, below)
 
     def conditional(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
@@ -452,8 +449,8 @@ class ClosedForm(Copula):
         return jnp.where(is_outside_square(u, v), -jnp.inf, inside)
 
     def inverse_conditional(self, u: ArrayLike, p: ArrayLike) -> jax.Array:
-        """Solve h(v given u) = p for v."""
-        return self.two_sided_inverse(unit(u), unit(p)).value
+        """Solve h(v given u) = p for v, clipped to [0, 1] against rounding."""
+        return clip_unit(self.two_sided_inverse(unit(u), unit(p)).value)
 
     def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
         """Return C(u, v) alone."""
@@ -466,18 +463,6 @@ class ClosedForm(Copula):
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """Solve h(v given u) = p for v and its complement, by Newton's method on the scale of log(v / (1 − v))."""
         return self._inverse(u, p, of_pairs=True)
-
-
-def cdf_of_gain(u: Unit, v: Unit, gain: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return C = u v e^g and S = (1 − u)(1 − v) + u v (e^g − 1)."""
-    above = u.complement * v.complement + u.value * v.value * jnp.expm1(gain)
-    return jnp.exp(gain + u.log + v.log), above
-
-
-def clayton_lower_tail(theta: ArrayLike) -> jax.Array:
-    """Return λ_L = 2^(−1/θ) of a Clayton copula, 0 at θ = 0."""
-    theta = jnp.asarray(theta)
-    return jnp.where(theta > 0, 2 ** (-1 / jnp.where(theta > 0, theta, 1.0)), 0.0)
 
 
 class RadialForm(ClosedForm):

@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 from jax.typing import ArrayLike
 
-from rcjax._core.numerics import Unit, betaln, divide, flipped_where, is_symbolic_zero, log_of_pair, ndtri
-from rcjax.copulas.base import RadialForm, TailDependence, as_floats, param
+from rcjax._core.numerics import Unit, as_floats, betaln, divide, flipped_where, log_of_pair, ndtri
+from rcjax.copulas.base import RadialForm, TailDependence, param
 
 #: Nodes of the normal integral; `_FEW_NODES` suffice if it starts from ρ = 0 and all quantiles lie within ±`_NEAR`.
 _NODES, _FEW_NODES, _NEAR = 48, 20, 6.0
@@ -160,11 +161,11 @@ def _normal_cdf_jvp(
     rho_tangent, u_tangent, v_tangent = tangents
     value = _normal_cdf(rho, u, v)
     change = jnp.zeros_like(value)
-    if not is_symbolic_zero(rho_tangent):
+    if not isinstance(rho_tangent, SymbolicZero):
         form = _quadratic_form(rho, _normal_quantile(u), _normal_quantile(v))
         change += jnp.exp(-form / 2) / (2 * np.pi * _spread(rho)) * rho_tangent
     for condition, other, tangent in ((u, v, u_tangent), (v, u, v_tangent)):
-        if not is_symbolic_zero(tangent.value):
+        if not isinstance(tangent.value, SymbolicZero):
             change += _normal_conditional(rho, condition, other).value * tangent.value
     return value, change
 
@@ -249,7 +250,8 @@ class StudentT(RadialForm):
     def tail_dependence(self) -> TailDependence:
         """Return λ_L = λ_U = 2 P(T ≤ −√((ν + 1)(1 − ρ)/(1 + ρ))), T with ν + 1 degrees of freedom."""
         rho, df = jnp.broadcast_arrays(*(as_floats(value) for value in (self.rho, self.df)))
-        apart = jnp.sqrt((df + 1) * (1 - rho) / jnp.where(rho > -1, 1 + rho, 1.0))
+        # Two roots: at ρ = 1 the slope in ν is 0.
+        apart = jnp.sqrt(df + 1) * jnp.sqrt((1 - rho) / jnp.where(rho > -1, 1 + rho, 1.0))
         share = jnp.where(rho > -1, 2 * _student_probability(df + 1, -apart).value, 0.0)
         return TailDependence(share, share)
 
@@ -274,7 +276,7 @@ def _student_cdf(rho: jax.Array, df: jax.Array, u: Unit, v: Unit) -> jax.Array:
 
     The integral runs over the tangent t of half the angle, and its integrand rises near the branch points ±i `scale`;
     in asinh(t/scale) these stay away from the path. It starts from ρ = −1, or from ρ = 1 for ρ > 0.7 and where the
-    scale from −1 is small, near u + v = 1: there C is no small part of min(u, v), and nothing cancels. With 36 nodes
+    scale from −1 is small, near u + v = 1: there C is a large part of min(u, v), and nothing cancels. With 36 nodes
     the relative error is 1e-13 for uniform ranks, and at most 1e-11 for ν ≤ 40 where both coordinates are extreme.
     """
     reflect = v.value > u.complement
@@ -315,17 +317,17 @@ def _student_cdf_jvp(
     rho_tangent, df_tangent, u_tangent, v_tangent = tangents
     value = _student_cdf(rho, df, u, v)
     change = jnp.zeros_like(value)
-    if not is_symbolic_zero(rho_tangent):
+    if not isinstance(rho_tangent, SymbolicZero):
         x, y = _student_quantile(df, u), _student_quantile(df, v)
         change += (
             jnp.exp(-df / 2 * jnp.log1p(_quadratic_form(rho, x, y) / df)) / (2 * np.pi * _spread(rho)) * rho_tangent
         )
-    if not is_symbolic_zero(df_tangent):
+    if not isinstance(df_tangent, SymbolicZero):
         # The quantiles depend on df, so that cached quantiles do not serve.
         bare = [z._replace(score=None) for z in (u, v)]
         change += jax.jvp(lambda df: _student_cdf.fun(rho, df, *bare), (df,), (df_tangent,))[1]
     for condition, other, tangent in ((u, v, u_tangent), (v, u, v_tangent)):
-        if not is_symbolic_zero(tangent.value):
+        if not isinstance(tangent.value, SymbolicZero):
             change += _student_conditional(rho, df, condition, other).value * tangent.value
     return value, change
 
@@ -408,9 +410,9 @@ def _student_probability_jvp(
     df, x = primals
     value = _student_probability(df, x)
     slope = jnp.zeros_like(value.value)
-    if not is_symbolic_zero(tangents[1]):
+    if not isinstance(tangents[1], SymbolicZero):
         slope += jnp.exp(_log_student_density(df, x)) * tangents[1]
-    if not is_symbolic_zero(tangents[0]):
+    if not isinstance(tangents[0], SymbolicZero):
         slope += jax.jvp(lambda df: _student_probability.fun(df, x).value, (df,), tangents[:1])[1]
     return value, Unit(slope, -slope)
 
@@ -434,9 +436,9 @@ def _quantile_jvp(primals: tuple[jax.Array, Unit], tangents: tuple[Any, Any]) ->
     df, u = primals
     x = _quantile(df, u)
     change = jnp.zeros_like(x)
-    if not is_symbolic_zero(tangents[1].value):
+    if not isinstance(tangents[1].value, SymbolicZero):
         change += tangents[1].value
-    if not is_symbolic_zero(tangents[0]):
+    if not isinstance(tangents[0], SymbolicZero):
         change -= jax.jvp(lambda df: _student_probability(df, x).value, (df,), tangents[:1])[1]
     return x, change * jnp.exp(-_log_student_density(df, x))
 

@@ -7,17 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._core.numerics import Unit, divide, log1mexp, log1p_ratio, log_of_pair, softplus, unit_from_log
-from rcjax.copulas.archimedean import Clayton, cdf_of_s
-from rcjax.copulas.base import (
-    ClosedForm,
-    TailDependence,
-    as_floats,
-    cdf_of_gain,
-    clayton_lower_tail,
-    gauss_nodes,
-    param,
-)
+from rcjax._core.numerics import Unit, as_floats, divide, log1mexp, log1p_ratio, log_of_pair, softplus, unit_from_log
+from rcjax.copulas.archimedean import Clayton, cdf_of_gain, cdf_of_s, clayton_lower_tail
+from rcjax.copulas.base import ClosedForm, TailDependence, gauss_nodes, param
 
 _SMALLEST_LOG_K = -30.0  # log k below which a series takes the place of a logarithm
 _SMALLEST_THETA = 1e-30  # a floor for θ: as good as 0, and its logarithm is finite in float32

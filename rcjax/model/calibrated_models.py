@@ -24,6 +24,7 @@ from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import as_json_values, map_entries, pad_to_size_class, unstack
 from rcjax._core.compilation import compiled, is_traced
+from rcjax._core.numerics import as_floats
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import describe_kept_sample
 from rcjax.logs.log import Log
@@ -237,7 +238,7 @@ def refit_calibrated(model: FittedModel, log: Log) -> CalibratedModels:
 
 def _fit_calibrated(log: Log, transform: Transform, values: ArrayLike | None) -> CalibratedModels:
     if values is not None:
-        values = jnp.asarray(values, jnp.result_type(float))
+        values = as_floats(values)
     rows = pad_to_size_class(log.logprob, expected_log(log).correct, log.answered)
     calibrators, _ = fit_calibrators_compiled(*rows, transform=transform, values=values)
     return CalibratedModels(calibrators, log.cost, log.models, Details.of_log(log))

@@ -81,11 +81,7 @@ def invert_transform(transformed: jax.Array, transform: Transform) -> jax.Array:
     return jnp.where(transformed >= 0, upper, transformed - _LOG_2)
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("coefficients", "smallest", "largest", "slope_p", "status", "stated"),
-    meta_fields=("transform",),
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Calibrator:
     """Logistic calibration of one model, Φ = σ(intercept + slope · ξ); a leading axis batches it over models.
@@ -99,7 +95,7 @@ class Calibrator:
     largest: jax.Array  # () the largest finite ξ of the training log
     slope_p: jax.Array  # () two-sided p-value of the slope, by Wald's test
     status: jax.Array  # () a `CalibrationStatus`
-    transform: Transform
+    transform: Transform = dataclasses.field(metadata={"static": True})
     stated: StatedValues | None = None  # None: the model states no values
 
     def __call__(self, logprob: jax.Array) -> jax.Array:

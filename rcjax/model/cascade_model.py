@@ -192,8 +192,8 @@ class CascadeModel(FittedModel):
         The function is pure, and differentiable in the confidences and in the model. A confidence at a point mass of
         its model (φ_min, φ_max, a stated value) counts with its probability, and a confidence in the smooth part with
         its density (`rcjax.model.likelihood`). Values of log p are comparable if they lie in the same masses; their
-        mean is no entropy. Leading axes of the model broadcast against (…). Raises ValueError if the last axis is not
-        k.
+        mean is not an entropy. Leading axes of the model broadcast against (…). Raises ValueError unless the last axis
+        is k.
 
         Args:
             confidence: (…, k) calibrated confidence; NaN gives NaN.

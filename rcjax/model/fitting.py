@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from rcjax._base.codec import takes
 from rcjax._core.batching import map_entries, pad_to_size_class, take_entries, with_automatic_axes
 from rcjax._core.compilation import compiled, is_traced
-from rcjax._core.numerics import divide, kendall_tau, open_unit
+from rcjax._core.numerics import as_floats, divide, kendall_tau, open_unit
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
@@ -64,15 +64,22 @@ def stated_confidences(calibrators: Calibrator) -> jax.Array | None:
 def pair_taus(confidence: jax.Array, answered: jax.Array) -> jax.Array:
     """Estimate Kendall's τ of all pairs of models, each on the queries that both answered: (P,).
 
-    Args:
-        confidence: (n, k) calibrated confidence.
-        answered: (n, k) whether there is an answer.
+    `confidence` and `answered` are (n, k).
     """
 
     def tau(left: jax.Array, right: jax.Array) -> jax.Array:
         return kendall_tau(confidence[:, left], confidence[:, right], answered[:, left] & answered[:, right])
 
     return map_entries(tau, len(confidence), (0, 0))(*np.triu_indices(confidence.shape[1], 1))
+
+
+class FittedRows(NamedTuple):
+    """Rows of a log under the fitted marginals of its k models, to which the copulas of all P pairs are fitted."""
+
+    marginals: Marginal  # (k,)
+    confidence: jax.Array  # (n, k) calibrated confidence
+    answered: jax.Array  # (n, k) whether there is an answer
+    taus: jax.Array  # (P,) Kendall's τ of the pairs
 
 
 # The steps of a fit are compiled separately, so that all fits of logs of one size share them.
@@ -117,8 +124,8 @@ def fit(
         raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")
     transform = log.task if transform == "auto" else transform
     family = as_family(copula)
-    options = transform, family, method, None, find_stated_in_log(log)
-    fitted = fit_arrays((log.logprob, expected_log(log).correct, log.answered), *options)
+    rows = log.logprob, expected_log(log).correct, log.answered
+    fitted = fit_arrays(rows, transform, family, method=method, values=find_stated_in_log(log))
     details = Details.of_log(log, fit={"copula": family.__name__, "method": method})
     return CascadeModel(*fitted, log.cost, log.models, details)
 
@@ -133,6 +140,7 @@ def fit_arrays(
     rows: tuple[ArrayLike, ArrayLike, ArrayLike],
     transform: Transform,
     family: type[Copula],
+    *,
     method: Method = "tau",
     near: Marginal | None = None,
     values: ArrayLike | None = None,
@@ -149,15 +157,14 @@ def fit_arrays(
     """
     logprob, correct, answered = pad_to_size_class(*rows)
     if values is not None:
-        values = jnp.asarray(values, jnp.result_type(float))
+        values = as_floats(values)
     calibrators, confidence = fit_calibrators_compiled(logprob, correct, answered, transform=transform, values=values)
     marginals = fit_marginals_compiled(confidence, answered, near, stated_confidences(calibrators))
-    taus = pair_taus_compiled(confidence, answered)
-    fitted = marginals, confidence, answered, taus
+    fitted = FittedRows(marginals, confidence, answered, pair_taus_compiled(confidence, answered))
     if method == "likelihood":
-        return calibrators, marginals, fit_family(*fitted, family=family).copula
+        return calibrators, marginals, fit_family(fitted, family=family).copula
     tied = np.asarray(pairs_by_likelihood(marginals))
-    copulas = _fit_tied_pairs(tied, family, *fitted) if tied.any() else copulas_from_taus(taus, family=family)
+    copulas = _fit_tied_pairs(fitted, tied, family) if tied.any() else copulas_from_taus(fitted.taus, family=family)
     return calibrators, marginals, copulas
 
 
@@ -173,37 +180,27 @@ def fit_near(
         answered: (n, k) whether there is an answer.
         cost: (k,) mean money per answer.
     """
-    options = (
+    calibrators, marginals, copulas = fit_arrays(
+        (logprob, correct, answered),
         model.calibrators.transform,
         type(model.copulas),
-        "tau",
-        model.marginals,
-        model.calibrators.stated_logprobs,
+        near=model.marginals,
+        values=model.calibrators.stated_logprobs,
     )
-    calibrators, marginals, copulas = fit_arrays((logprob, correct, answered), *options)
     return dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=cost)
 
 
-def fit_copulas_traced(
-    family: type[Copula], marginals: Marginal, confidence: jax.Array, answered: jax.Array, taus: jax.Array
-) -> Copula:
+def fit_copulas_traced(rows: FittedRows, family: type[Copula]) -> Copula:
     """Fit the copulas of all pairs as `fit` does by "tau", inside a traced function: (P,).
 
     While JAX traces, it is not known which pairs need the likelihood; the likelihood fit of every pair is computed.
-
-    Args:
-        family: family of the copulas.
-        marginals: (k,) marginals of the models.
-        confidence: (n, k) calibrated confidence.
-        answered: (n, k) whether there is an answer.
-        taus: (P,) Kendall's τ of the pairs.
     """
-    return _fit_tied_pairs(pairs_by_likelihood(marginals), family, marginals, confidence, answered, taus)
+    return _fit_tied_pairs(rows, pairs_by_likelihood(rows.marginals), family)
 
 
-def _fit_tied_pairs(tied: ArrayLike, family: type[Copula], *rows: Any) -> Copula:
-    """Fit copulas (P,) by τ, and by likelihood for `tied` pairs (P,); `rows` are the arguments of `fit_family`."""
-    inverted, likeliest = copulas_from_taus(rows[-1], family=family), fit_family(*rows, family=family).copula
+def _fit_tied_pairs(rows: FittedRows, tied: ArrayLike, family: type[Copula]) -> Copula:
+    """Fit copulas (P,) by τ, and by likelihood for `tied` pairs (P,)."""
+    inverted, likeliest = copulas_from_taus(rows.taus, family=family), fit_family(rows, family=family).copula
     return jax.tree.map(lambda exact, by_tau: jnp.where(tied, exact, by_tau), likeliest, inverted)
 
 
@@ -216,10 +213,7 @@ def copulas_from_taus(taus: jax.Array, family: type[Copula]) -> Any:
 def pair_ranks(marginals: Marginal, confidence: jax.Array, answered: jax.Array) -> tuple[Ranks, Ranks, jax.Array]:
     """Return (ranks of the first models, ranks of the second models, weights) of all pairs, each with leading axis P.
 
-    Args:
-        marginals: (k,) fitted marginals.
-        confidence: (n, k) calibrated confidence.
-        answered: (n, k) whether there is an answer; a query counts for a pair if both models answered it.
+    A query counts for a pair if both models `answered` (n, k) it.
     """
     left, right = np.triu_indices(confidence.shape[1], 1)
     placed = jax.vmap(compute_ranks, in_axes=(0, 1))(marginals, confidence)
@@ -228,19 +222,10 @@ def pair_ranks(marginals: Marginal, confidence: jax.Array, answered: jax.Array) 
 
 
 @partial(compiled, static_argnames="family")
-def fit_family(
-    marginals: Marginal, confidence: jax.Array, answered: jax.Array, taus: jax.Array, family: type[Copula]
-) -> CopulaFit:
-    """Fit a family to all pairs by maximum likelihood: (P,).
-
-    Args:
-        marginals: (k,) fitted marginals.
-        confidence: (n, k) calibrated confidence.
-        answered: (n, k) whether there is an answer.
-        taus: (P,) Kendall's τ at which the fits start.
-        family: family of copulas.
-    """
-    return jax.vmap(partial(fit_pair, family))(*pair_ranks(marginals, confidence, answered), taus)
+def fit_family(rows: FittedRows, family: type[Copula]) -> CopulaFit:
+    """Fit a family to all pairs by maximum likelihood, each from its τ: (P,)."""
+    ranks = pair_ranks(rows.marginals, rows.confidence, rows.answered)
+    return jax.vmap(partial(fit_pair, family))(*ranks, rows.taus)
 
 
 def fit_copula(
@@ -385,13 +370,9 @@ _BLOCK = 128  # observations compared with all others at a time
 
 
 def weighted_tau(x: jax.Array, y: jax.Array, weights: jax.Array) -> jax.Array:
-    """Compute Kendall's τ-b, with pairs of observations weighted by the product of their weights: ().
+    """Compute Kendall's τ-b, with pairs of observations (n,) weighted by the product of their weights: ().
 
     It takes O(n²) time, `_BLOCK` observations at a time.
-
-    Args:
-        x, y: (n,) observations.
-        weights: (n,) weights.
 
     >>> x, y = jnp.array([[1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 2.0, 4.0]])
     >>> round(float(weighted_tau(x, y, jnp.ones(4))), 4)

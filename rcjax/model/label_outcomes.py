@@ -22,6 +22,7 @@ lenient to one model.
 """
 
 import dataclasses
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -94,11 +95,10 @@ class LabelRegression:
         query, model = np.nonzero(log.labelled & np.asarray(log.answered))
         weight = np.ones((1, len(query))) if counted is None else counted[:, query]
         dtype = log.logprob.dtype
-        zeros = np.zeros(len(log.models), log.logprob.dtype)
         right = np.asarray(log.correct)[query, model]
         rows, right, model = pad_to_size_class(columns[query, model], right, model)
         (weight,) = pad_to_size_class(weight, axis=1)
-        fitted = _fit(rows.astype(dtype), model, right.astype(dtype), weight.astype(dtype), zeros)
+        fitted = _fit(rows.astype(dtype), model, right.astype(dtype), weight.astype(dtype), k=len(log.models))
         return cls(scale, np.asarray(fitted), log.task)
 
     def predict(self, log: Log) -> np.ndarray:
@@ -108,8 +108,7 @@ class LabelRegression:
         """
         columns = _features(log, self.scale, self.transform).astype(log.logprob.dtype)
         (filled,) = pad_to_size_class(columns)
-        zeros = np.zeros(len(log.models), filled.dtype)
-        return np.asarray(_predict(filled, self.coefficients, zeros), float)[:, : log.n_queries]
+        return np.asarray(_predict(filled, self.coefficients), float)[:, : log.n_queries]
 
 
 def _transformed(log: Log, transform: Transform) -> np.ndarray:
@@ -153,10 +152,9 @@ def _precision(size: int, k: int, dtype: Any) -> jax.Array:
     return jnp.asarray(np.concatenate([shared, np.tile(by_model, k)]), dtype)
 
 
-@compiled
-def _fit(columns: jax.Array, model: jax.Array, right: jax.Array, weight: jax.Array, zeros: jax.Array) -> jax.Array:
-    """Fit a regression for each row of weights (W, m) of m labelled answers: (W, F·(k + 1)); `zeros` (k,) gives k."""
-    k = len(zeros)
+@partial(compiled, static_argnames="k")
+def _fit(columns: jax.Array, model: jax.Array, right: jax.Array, weight: jax.Array, k: int) -> jax.Array:
+    """Fit a regression for each row of weights (W, m) of m labelled answers: (W, F·(k + 1))."""
     design = _design(columns, model, k)
     precision = _precision(columns.shape[1], k, columns.dtype)
 
@@ -179,10 +177,10 @@ def _fit(columns: jax.Array, model: jax.Array, right: jax.Array, weight: jax.Arr
 
 
 @compiled
-def _predict(columns: jax.Array, beta: jax.Array, zeros: jax.Array) -> jax.Array:
+def _predict(columns: jax.Array, beta: jax.Array) -> jax.Array:
     """Return the probabilities for features (n, k, F) and coefficients (…, F·(k + 1)): (…, n, k)."""
     size = columns.shape[-1]
-    shared, deviation = beta[..., :size], beta[..., size:].reshape(*beta.shape[:-1], len(zeros), size)
+    shared, deviation = beta[..., :size], beta[..., size:].reshape(*beta.shape[:-1], -1, size)
     return special.expit(jnp.einsum("nkf,...kf->...nk", columns, shared[..., None, :] + deviation))
 
 
@@ -241,11 +239,9 @@ def _predict_folds(log: Log, fold: np.ndarray, folds: int) -> np.ndarray:
 
 def expected_log(log: Log) -> Log:
     """Return the log for selecting policies: unlabelled answers count with the probability that they are right."""
-    return (
-        dataclasses.replace(log, hand_labels=None)
-        if is_fully_labelled(log)
-        else with_outcomes(log, expected_outcomes(log))
-    )
+    if is_fully_labelled(log):
+        return dataclasses.replace(log, hand_labels=None)
+    return with_outcomes(log, expected_outcomes(log))
 
 
 def corrected_log(log: Log) -> Log:
@@ -307,11 +303,7 @@ def with_outcomes(log: Log, right: np.ndarray) -> Log:
 def _shrink(predictions: np.ndarray, right: np.ndarray, answered: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Shrink each model's predictions towards their mean, to the least variance of the corrected outcomes: (n, k).
 
-    Args:
-        predictions: (n, k) predictions.
-        right: (n, k) labels, used where the weight is not 0.
-        answered: (n, k) whether there is an answer.
-        weight: (n, k) 1/π of labelled answers, 0 of others.
+    All arrays are (n, k); `weight` is 1/π of labelled answers, and 0 of others, whose labels are not used.
     """
     total = np.maximum(weight.sum(0), 1e-300)
     centre = np.where(answered, predictions, 0.0).sum(0) / np.maximum(answered.sum(0), 1)

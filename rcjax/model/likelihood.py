@@ -35,7 +35,7 @@ from jax.typing import ArrayLike
 
 from rcjax._core.batching import take_entries, with_automatic_axes
 from rcjax._core.compilation import compiled
-from rcjax._core.numerics import Unit, open_unit, unit
+from rcjax._core.numerics import Unit, as_floats, open_unit, unit
 from rcjax.copulas import Copula
 from rcjax.model.marginals import Marginal
 
@@ -138,12 +138,9 @@ def _terms_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], ja
 def _strips_of(copula: Copula, margins: tuple[Ranks, Ranks], smooth: tuple[Unit, Unit]) -> Callable[[Any], jax.Array]:
     """Return log P(mass of one margin | smooth value of the other) (n,) as a function of the member of the family.
 
-    The probability of a mass at an end is the conditional at its inner edge; of an atom, a difference of two.
-
-    Args:
-        copula: any member of the family; it computes the scores that all members share.
-        margins: ranks of the n observations under their two margins.
-        smooth: ranks in both margins, with their scores.
+    The probability of a mass at an end is the conditional at its inner edge; of an atom, a difference of two. `copula`
+    may be any member of the family: it computes the scores that all members share. `smooth` are the ranks in both
+    margins, with their scores.
     """
     u, v = smooth
     smooth_u = margins[0].mass == SMOOTH
@@ -193,9 +190,8 @@ def cell_likelihoods(
 ) -> Callable[[Any], jax.Array]:
     """Return log P(U in mass s, V in mass t) (S, T) as a function of the member of the family.
 
-    Args:
-        copula: any member of the family; it computes the scores that all members share.
-        first, second: (start, end) of the masses of both margins, (S,) and (T,) each, from rank 0 to rank 1.
+    `copula` may be any member: it computes the scores that all share. `first` and `second` are (starts, ends) of the
+    masses of both margins, (S,) and (T,) each, from rank 0 to rank 1.
     """
     # The copula is evaluated at the edges inside (0, 1): ends of all but the last mass, starts of all but the first.
     edges = [jnp.stack([end[:-1], start[1:]], axis=-1).reshape(-1) for start, end in (first, second)]
@@ -249,13 +245,10 @@ _MOST_AT_ATOMS, _LEAST_SMOOTH = 0.05, 0.1
 
 @compiled  # one program in place of a dozen single operations
 def pairs_by_likelihood(marginals: Marginal) -> jax.Array:
-    """Mark the pairs with heavy ties, whose copulas are fitted by likelihood: (P,) bool.
+    """Mark the pairs of k models with heavy ties, whose copulas are fitted by likelihood: (P,) bool.
 
     A model of such a pair gives few values: its atoms hold more than a twentieth of its answers, or its smooth part
     less than a tenth.
-
-    Args:
-        marginals: (k,) marginals of the models.
 
     >>> ends = map(np.asarray, ([0.0] * 2, [1.0] * 2, [0.1, 0.5], [0.1, 0.5]))
     >>> uniform = Marginal(*ends, *[np.ones((2, 2)) / 2] * 3)
@@ -284,9 +277,7 @@ class Chain:
     def through(cls, marginals: Marginal, copulas: Copula) -> "Chain":
         """Build the chain through all models of a cascade, in their order.
 
-        Args:
-            marginals: (*batch, k) marginals of the models.
-            copulas: (*batch, k(k − 1)/2) copulas of all pairs, in the order of `pairs(k)`.
+        Leading axes of `marginals` (*batch, k) batch it; `copulas` are those of all pairs, in the order of `pairs(k)`.
         """
         k = jnp.shape(marginals.lowest)[-1]
         neighbours = np.flatnonzero(np.diff(np.triu_indices(k, 1), axis=0) == 1)
@@ -313,7 +304,7 @@ class Chain:
         >>> Chain.through(model.marginals, model.copulas).log_prob(model.marginals.highest) > 0  # the log of a density
         Array(False, dtype=bool)
         """
-        value = jnp.asarray(value, jnp.result_type(float))
+        value = as_floats(value)
         if value.shape[-1:] != (self.size,):
             raise ValueError(f"value has shape {value.shape}; its last axis must be the {self.size} models")
         return with_automatic_axes(partial(_log_prob, clip=clip), self, value, like=value, trailing=1)

@@ -44,12 +44,12 @@ _START_SHARE = 1 / 3  # share of the way to an end, in z, within which a fit sta
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Maximum:
-    """The maximum of an objective over the free parameters of a copula; leading axes batch it."""
+class CopulaFit:
+    """A copula fitted by maximum likelihood; leading axes batch it."""
 
     copula: Copula
     standard_errors: dict[str, jax.Array]  # by parameter, from the Hessian; inf if there is none
-    mean: jax.Array  # () mean log-likelihood at the maximum
+    log_likelihood: jax.Array  # () log-likelihood of the weighted observations, without their margins
     status: jax.Array  # () a `FitStatus`
 
 
@@ -68,22 +68,20 @@ class _Iterate(NamedTuple):
         return ~(jnp.isfinite(self.mean) & (promised_gain <= jnp.sqrt(jnp.finfo(self.z.dtype).eps) * 1e-2))
 
 
-def maximise(objective: Callable[..., Any], start: Copula) -> Maximum:
-    """Maximise objective(copula) in the free parameters by Newton's method.
+def maximise(mean_likelihood: Callable[..., Any], start: Copula) -> CopulaFit:
+    """Maximise a mean log-likelihood per observation in a member's free parameters, by Newton's method.
 
-    Args:
-        objective: function of a member of the family, in units of a mean log-likelihood per observation.
-        start: initial member; its other parameters stay.
+    The other parameters of `start` stay. Standard errors and likelihood are those of one observation.
     """
     family, names = type(start), start.free
     supports = [family.supports[name] for name in names]
     if not names:
-        mean = objective(start)
+        mean = mean_likelihood(start)
         status = jnp.where(jnp.isfinite(mean), FitStatus.CONVERGED, FitStatus.FAILED)
-        return Maximum(start, {name: jnp.full_like(mean, jnp.inf) for name in family.grids}, mean, status)
+        return CopulaFit(start, {name: jnp.full_like(mean, jnp.inf) for name in family.grids}, mean, status)
 
     def value(z: jax.Array) -> jax.Array:
-        return objective(from_unconstrained(start, z))
+        return mean_likelihood(from_unconstrained(start, z))
 
     z = to_unconstrained(start)
     nearest, farthest = jnp.asarray([_reach(support) for support in supports], z.dtype).T
@@ -96,7 +94,7 @@ def maximise(objective: Callable[..., Any], start: Copula) -> Maximum:
     status = jnp.where(jnp.isfinite(mean), status, FitStatus.FAILED)
     errors = dict(zip(names, _standard_errors(z, hessian, supports), strict=True))
     errors |= {name: jnp.full_like(mean, jnp.inf) for name in family.grids}
-    return Maximum(from_unconstrained(start, z), errors, mean, status)
+    return CopulaFit(from_unconstrained(start, z), errors, mean, status)
 
 
 class _Climb(NamedTuple):
@@ -111,10 +109,7 @@ class _Climb(NamedTuple):
 def _newton(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Array, jax.Array]) -> _Iterate:
     """Maximise a function of p unconstrained numbers by Newton's method; a step that lowers the value is shortened.
 
-    Args:
-        value: function of (p,) numbers.
-        z: (p,) initial numbers.
-        ends: smallest and largest numbers, (p,) each.
+    The numbers start at z (p,), and stay between both `ends`, (p,) each.
     """
 
     def step(state: _Climb) -> _Climb:
@@ -223,17 +218,6 @@ def _reach(support: tuple[float, float]) -> tuple[float, float]:
     return -_FARTHEST_Z if low or high else -FARTHEST_PARAMETER, _FARTHEST_Z if low and high else FARTHEST_PARAMETER
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class CopulaFit:
-    """A copula fitted to a pair by maximum likelihood; leading axes batch it."""
-
-    copula: Copula
-    standard_errors: dict[str, jax.Array]  # by parameter, from the Hessian; inf if there is none
-    log_likelihood: jax.Array  # () log-likelihood of the weighted observations, without their margins
-    status: jax.Array  # () a `FitStatus`
-
-
 def count_parameters(family: type[Copula]) -> int:
     """Count the fitted parameters, including parameters profiled over a grid, for information criteria."""
     return len(family.free) + len(family.grids)
@@ -255,20 +239,20 @@ def fit_pair(
     total = jnp.maximum(jnp.sum(weights), 1.0)
     start = family.from_tau(jnp.asarray(tau, first.u.dtype))
 
-    def fit_at(fixed: dict[str, Any]) -> Maximum:
+    def fit_at(fixed: dict[str, Any]) -> CopulaFit:
         member = dataclasses.replace(start, **fixed)  # pyright: ignore[reportArgumentType]
         likelihood = weighted_sum(member, first, second, weights)
         return maximise(lambda copula: likelihood(copula) / total, member)
 
-    grid = list(itertools.product(*family.grids.values()))
-    columns = dict(zip(family.grids, jnp.asarray(grid, first.u.dtype).T, strict=True))
-    if columns:
-        fits = jax.vmap(fit_at)(columns)
-        fitted = take_entries(fits, jnp.argmax(jnp.where(fits.status == FitStatus.FAILED, -jnp.inf, fits.mean)))
+    if family.grids:
+        grid = jnp.asarray(list(itertools.product(*family.grids.values())), first.u.dtype)
+        fits = jax.vmap(fit_at)(dict(zip(family.grids, grid.T, strict=True)))
+        failed = fits.status == FitStatus.FAILED
+        fitted = take_entries(fits, jnp.argmax(jnp.where(failed, -jnp.inf, fits.log_likelihood)))
     else:
         fitted = fit_at({})
     errors = {name: error / jnp.sqrt(total) for name, error in fitted.standard_errors.items()}
-    return CopulaFit(fitted.copula, errors, fitted.mean * total, fitted.status)
+    return dataclasses.replace(fitted, standard_errors=errors, log_likelihood=fitted.log_likelihood * total)
 
 
 _EM_STEPS = 1_000  # most steps of expectation–maximisation
@@ -324,22 +308,16 @@ class _Masses(NamedTuple):
     ends: tuple[jax.Array, jax.Array, jax.Array, jax.Array]  # φ_min, φ_max, w_min, w_max
     atoms: Atoms | None
     scaled: jax.Array  # (n,) confidences scaled to (0, 1) between the ends
-    smooth: jax.Array  # (n,) bool: the values that are no masses
+    smooth: jax.Array  # (n,) bool: the values outside the masses
 
 
 def split_into_masses(confidence: jax.Array, present: jax.Array, stated: jax.Array | None) -> _Masses:
-    """Divide confidences into ends, atoms and smooth values.
-
-    Args:
-        confidence: (n,) calibrated confidence.
-        present: (n,) bool, whether there is an answer.
-        stated: (A,) confidences that become atoms, as in `fit_marginal`.
-    """
+    """Divide the confidences (n,) present into ends, atoms and smooth values; `stated` is as in `fit_marginal`."""
     lowest, highest = extremes(confidence, present)
     inside = present & (confidence > lowest) & (confidence < highest)
     indicators = [present[None], (present & (confidence == lowest))[None], (present & (confidence == highest))[None]]
     if stated is not None:
-        # Values at the ends are no atoms; the others are sorted.
+        # Values at the ends are not atoms; the others are sorted.
         stated = jnp.sort(jnp.where((stated > lowest) & (stated < highest), stated, jnp.inf))
         at_atoms = matches_value(confidence, stated).T & inside
         inside &= ~at_atoms.any(0)
@@ -369,17 +347,13 @@ def stack_columns(x: jax.Array, present: jax.Array) -> jax.Array:
 
 
 def fit_beta_mixture(x: jax.Array, present: jax.Array) -> Mixture:
-    """Fit (π, a, b) of a two-component beta mixture by expectation–maximisation, with the best of three starts.
+    """Fit (π, a, b) of a mixture of two betas to the values (n,) present in (0, 1), with the best of three starts.
 
     The starts cut the values in the middle and near either end, where a rare component may hide. The M-step maximises
     each component's expected likelihood by Newton's method on log a and log b. Concentrations are capped at
-    `MAX_CONCENTRATION`, so that a component which collapses on tied values stays proper. Iteration ends when the mean
-    log-likelihood of the best start gains less than 1e-9. More than `SAMPLE_SIZE` values are sampled for the starts,
-    and the best start continues on all values.
-
-    Args:
-        x: (n,) values in (0, 1).
-        present: (n,) bool, whether an entry counts.
+    `MAX_CONCENTRATION`, so that a component which collapses on tied values stays proper. Expectation–maximisation ends
+    when the mean log-likelihood of the best start gains less than 1e-9. More than `SAMPLE_SIZE` values are sampled for
+    the starts, and the best start continues on all values.
     """
     if len(x) <= SAMPLE_SIZE:
         return _fit_from_starts(x, present)

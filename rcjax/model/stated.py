@@ -70,9 +70,7 @@ class StatedValues:
     def amend(self, logprob: ArrayLike, curve: jax.Array) -> jax.Array:
         """Replace the curve by the estimates at stated values, and clip it between neighbouring estimates; elementwise.
 
-        Args:
-            logprob: raw log-probability.
-            curve: calibrated confidence by the curve through all values.
+        `curve` is the calibrated confidence by the curve through all values.
 
         >>> stated = StatedValues(jnp.log(jnp.array([0.5, 0.9])), jnp.array([0.4, 0.8]))
         >>> [round(float(x), 2) for x in stated.amend(jnp.log(jnp.array([0.5, 0.7, 0.7])), jnp.array([0.1, 0.6, 0.9]))]
@@ -223,10 +221,8 @@ def estimate_stated(
 def _pooled(no_confidence: tuple[jax.Array, jax.Array], others: jax.Array, weight: jax.Array) -> jax.Array:
     """Estimate the accuracy of answers without a confidence, pooled with answers of lower calibrated confidence.
 
-    Args:
-        no_confidence: number of answers without a confidence, and number of right answers among these.
-        others: (n,) calibrated confidence of the other answers.
-        weight: (n,) weight of the other answers.
+    `no_confidence` is (number of answers without a confidence, number of right ones among these). The other answers
+    have calibrated confidences `others` (n,) and weights (n,).
 
     >>> pooled = _pooled((jnp.array(3.0), jnp.array(1.0)), jnp.array([0.1, 0.9]), jnp.ones(2))
     >>> round(float(pooled), 3)  # (1.5 + 0.1)/(4 + 1): half a right answer of one is added

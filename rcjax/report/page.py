@@ -43,7 +43,7 @@ from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
 from rcjax.report.plots import BLUE, GREY, ORANGE, lay_out, plot_error_cost, plot_frontier, plot_reliability
 from rcjax.solving.frontier.frontier import Frontier
-from rcjax.solving.frontier.hull import choose_rows
+from rcjax.solving.frontier.hull import lower_hull, thin_hull
 from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck, diagnose
 from rcjax.tuning.diagnostics.findings import PRIMARY, Finding, FindingVerdict, merge_findings, worst_verdict
 from rcjax.tuning.diagnostics.policy_check import try_check
@@ -396,6 +396,8 @@ def context(report: Report) -> dict[str, Any]:
         _point(report, target, policy) | {"x": x, "y": y, "policy": document}
         for (target, policy), (x, y), document in zip(policies, spots.round(2).tolist(), documents, strict=True)
     ]
+    costs, errors = np.array([float(f"{figure:.3g}") for figure in cost]), np.round(error, 3)  # as printed
+    hull = lower_hull(costs, errors)
     folder = resources.files("rcjax.report")
     own, others = report.findings
     return {
@@ -409,7 +411,7 @@ def context(report: Report) -> dict[str, Any]:
         "corner": corner,
         "points": points,
         "shared": shared,
-        "rows": [points[i] for i in choose_rows(cost, error, _MAX_ROWS)],
+        "rows": [points[i] for i in hull[thin_hull(costs[hull], errors[hull], _MAX_ROWS)]],
         "start": [target for target, _ in policies].index(report.start),
         "primary": PRIMARY,
         "findings": {"": own, "Models that the policy of this page does not ask": others},

@@ -2,7 +2,7 @@
 
 from rcjax.solving.minimising import minimise as minimise
 from rcjax.solving.objective import Outcome as Outcome, smoothed_quantile as smoothed_quantile
-from rcjax.solving.solution import Solution as Solution, solve as solve
+from rcjax.solving.optimum import Solution as Solution, solve as solve
 from rcjax.solving.tradeoff import (
     error_and_cost as error_and_cost,
     outcomes as outcomes,

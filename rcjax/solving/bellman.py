@@ -216,7 +216,7 @@ class SearchState:
 
 
 def best_cascades(search: SearchTables, lam: jax.Array) -> SearchState:
-    """Find the best path and its cuts for each λ.
+    """Find the best path and its cuts for each λ (L,).
 
     Each round has two halves. A forward pass of the best path so far gives the density of the queries that reach each
     model. A backward pass over all suffixes of paths chooses each cut under these densities.
@@ -225,10 +225,6 @@ def best_cascades(search: SearchTables, lam: jax.Array) -> SearchState:
     any density. A λ is done if no other path can catch up under any density (`is_proven`), usually after one round.
     Otherwise rounds continue until a round gains nothing. The first two rounds start from the fixed densities of
     `_FIRST_CUTS`.
-
-    Args:
-        search: tables of the search.
-        lam: (L,) errors per unit of money.
     """
 
     def improve(state: SearchState, batch: int) -> SearchState:
@@ -389,13 +385,9 @@ def _most_arrivals(tables: Tables) -> jax.Array:
 def is_proven(values: jax.Array, possible_gain: jax.Array, plan: CascadePlan) -> jax.Array:
     """Return whether the best path stays the best, whatever cuts the other paths have: (L,).
 
-    A path's possible gain is at most the sum, over its models, of the gain of reversing wrong decisions under the
-    greatest density. Kakade & Langford (2002), "Approximately optimal approximate reinforcement learning", lemma 6.1.
-
-    Args:
-        values: (N, L) values of the paths.
-        possible_gain: (S, L) greatest possible gain of each step.
-        plan: candidate paths.
+    A path of value `values` (N, L) gains at most the sum of its steps' `possible_gain` (S, L): the gain of reversing
+    wrong decisions under the greatest density. Kakade & Langford (2002), "Approximately optimal approximate
+    reinforcement learning", lemma 6.1.
     """
     steps = plan.cut_steps[plan.suffixes]
     gains = jnp.where((steps >= 0)[..., None], possible_gain[steps], 0.0).sum(1)

@@ -40,7 +40,7 @@ from rcjax.solving.bellman import (
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.points import CascadeSet, PointStatus, check_lam, lam_range
 from rcjax.solving.objective import Outcome, Tables, outcome_of_cuts
-from rcjax.solving.solution import OptimalCuts
+from rcjax.solving.optimum import OptimalCuts
 from rcjax.solving.tradeoff import build_search_tables, evaluate_optima
 
 if TYPE_CHECKING:
@@ -84,16 +84,11 @@ def tolerance(dtype: DTypeLike) -> float:
 
 
 def descend(loss: Loss, u: Array, bounds: Bounds) -> Array:
-    """Minimise a loss from ranks (n,) by optax's L-BFGS with a line search: (n,).
+    """Minimise a loss of order 1 from ranks (n,) by optax's L-BFGS with a line search: (n,).
 
     A rank in [low, high] is u = low + (high − low)·(1 − cos x)/2. The angle x is unconstrained, and an optimum at a
     bound is a stationary point in x (James & Roos 1975, "Minuit: a system for function minimization"). The descent ends
     when the slope is far below `tolerance`, no step improves, or the steps are used up.
-
-    Args:
-        loss: function of the ranks, scaled to order 1.
-        u: (n,) initial ranks.
-        bounds: bounds of the ranks.
     """
     x, value = _run_lbfgs(lambda x: loss(bounds.ranks_of_angles(x)), bounds.angles_of_ranks(u))
     reached = bounds.ranks_of_angles(x)
@@ -270,10 +265,7 @@ def outcome_of_ranks(search: OutcomeTables, ranks: Array, path: Array) -> Outcom
 def list_candidates(additive: SearchTables, lam: jax.Array, paths: int) -> tuple[OutcomeTables, TrialCascade]:
     """Return the tables of the search, and the optima of additive objectives by cascade and λ: (N·P, …).
 
-    Args:
-        additive: tables of the search for additive objectives.
-        lam: (P,) λ of the additive objectives, rising.
-        paths: number N of cascades in the plan, without padding.
+    `additive` are the tables for additive objectives, at rising λ (P,); `paths` is the number N without padding.
     """
     search = OutcomeTables(additive.tables, find_mass_steps(additive.tables.marginals), additive.plan)
     ranks = cuts_of_paths(additive, lam).u[:paths].reshape(paths * len(lam), -1)
@@ -422,14 +414,9 @@ def _check_objective(objective: Objective, outcomes: Outcome) -> None:
 def _search(
     objective: Objective, search: OutcomeTables, proposed: TrialCascade, lam: np.ndarray, starts: int
 ) -> tuple[TrialCascade, np.ndarray]:
-    """Descend for every λ, and return (the best candidates (L,), their statuses (L,)).
+    """Descend for every λ (L,), and return (the best candidates (L,), their statuses (L,)).
 
-    Args:
-        objective: function to minimise.
-        search: tables and plan.
-        proposed: (C,) initial candidates.
-        lam: (L,) λ.
-        starts: descents for each λ and cascade.
+    `proposed` (C,) are the initial candidates, and `starts` the number of descents for each λ and cascade.
     """
     value = np.asarray(objective_values(objective, proposed.outcome, lam), float)
     scale = _scale(value).astype(lam.dtype)
@@ -482,11 +469,8 @@ def _starting_rows(value: np.ndarray, starts: int) -> np.ndarray:
 def slope_tolerance(value: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """Return the largest slopes that count as converged: (L,).
 
-    They allow for rounding, which may differ between processors.
-
-    Args:
-        value: (L,) objective at the ends of the descents.
-        scale: (L,) divisor of losses and slopes, in the precision of the descents.
+    They allow for rounding of the objective, which may differ between processors. `value` (L,) is the objective at the
+    ends of the descents, and `scale` (L,) divides losses and slopes, in the precision of the descents.
     """
     roundings = np.abs(value) / scale * _ROUNDING_SLOPE * np.finfo(scale.dtype).eps ** 0.5
     return tolerance(scale.dtype) * np.maximum(1.0, roundings)

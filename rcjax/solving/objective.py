@@ -189,14 +189,10 @@ def _parted_by_atoms(marginal: Marginal, edges: jax.Array) -> tuple[jax.Array, j
 def _exact_means(
     marginal: Marginal, confidence: jax.Array, ends: jax.Array, means: jax.Array, z_panels: jax.Array
 ) -> jax.Array:
-    """Shift the quantiles at the nodes of each panel, so that the quadrature of Q over the panel is exact.
+    """Shift the quantiles at the nodes of each panel, so that the quadrature of Q over the panel is exact: (P·ORDER,).
 
-    Args:
-        marginal: marginal of the model.
-        confidence: (P·ORDER,) quantiles at the nodes.
-        ends: (P + 1,) edges of the panels, on the scale of G's argument.
-        means: (P + 1,) ∫ t dG up to each edge.
-        z_panels: (P + 1,) edges of the panels in z.
+    `confidence` (P·ORDER,) are the quantiles. At the edges of the panels, (P + 1,) each, `ends` are on the scale of G's
+    argument, `means` are ∫ t dG up to the edge, and `z_panels` are G.
     """
     below = marginal.lowest * z_panels + (marginal.highest - marginal.lowest) * means
     panels = confidence.reshape(-1, ORDER)
@@ -338,10 +334,7 @@ def transition_kernel(copula: Copula, source: Grid, target: Grid) -> jax.Array:
 def arrival_densities(tables: Tables, first: jax.Array, deferred: jax.Array) -> jax.Array:
     """Compute the density a_j of the queries that reach each model, at the nodes of its grid: (k, G).
 
-    Args:
-        tables: quadrature of the model.
-        first: () model asked first.
-        deferred: (P, G) part of each node's weight that model i defers to model j.
+    `first` () is the model asked first, and `deferred` (P, G) the part of each node's weight that i defers to j.
     """
 
     def pass_on(density: jax.Array, link: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:

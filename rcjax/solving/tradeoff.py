@@ -34,7 +34,7 @@ from rcjax.solving.frontier.points import (
     refusal_worth_at,
 )
 from rcjax.solving.objective import Outcome, Tables, build_tables, outcome_of_cuts
-from rcjax.solving.solution import OptimalCuts, SolvedPoints, adaptive_points, build_pair_tables, optimise, points_at
+from rcjax.solving.optimum import OptimalCuts, SolvedPoints, adaptive_points, build_pair_tables, optimise, points_at
 
 #: Rows of thresholds evaluated at a time. Rows are padded to one of these numbers, so that two programs serve any
 #: number of rows; with `_MANY_ROWS` the integrands still fit into a CPU's caches.
@@ -101,14 +101,7 @@ def error_and_cost(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence
 @jax.jit
 @in_full_precision
 def _predict_rows(marginals: Marginal, copulas: Copula, cost: jax.Array, rows: jax.Array) -> ErrorAndCost:
-    """Evaluate a cascade of m models at n rows of thresholds: (n,).
-
-    Args:
-        marginals: (m,) marginals of the models.
-        copulas: (m − 1,) copulas of neighbours.
-        cost: (m,) money per answer.
-        rows: (n, m − 1) thresholds of all models but the last.
-    """
+    """Evaluate a cascade of m models, joined by m − 1 copulas, at rows of thresholds (n, m − 1): (n,)."""
     m = cost.shape[0]
     tables = build_tables(marginals, copulas, cost, np.arange(m - 1), np.arange(1, m))
 
@@ -298,12 +291,7 @@ def solve_on_grid(
 ) -> SolvedPoints:
     """Solve on a geometric grid that covers every trade-off, with infill in λ, then in thresholds off the hull.
 
-    All passes have one shape, so that they compile once.
-
-    Args:
-        search: tables and candidates.
-        solve: function in place of `solve_at`.
-        evaluate: function in place of `evaluate_optima`.
+    All passes have one shape, so that they compile once. `solve` and `evaluate` may replace the search's own steps.
     """
     cost = np.asarray(search.tables.cost, float)
     lam = lam_range(cost if isinstance(search, AdaptiveTables) else cost[search.plan.members[-1]], _GRID_SIZE)
@@ -341,10 +329,7 @@ def _merge(solved: SolvedPoints, extra: SolvedPoints) -> SolvedPoints:
 def _gaps(solved: SolvedPoints, closest: float, other_cascades: float = 1.0) -> np.ndarray:
     """Return the largest move of a threshold between neighbours in λ, in probability mass.
 
-    Args:
-        solved: points in order of λ.
-        closest: ratio of neighbouring λ up to which the gap counts as 0.
-        other_cascades: gap between neighbours of different cascades.
+    The gap is 0 up to the ratio `closest` of neighbouring λ, and `other_cascades` between different cascades.
     """
     members = solved.policies.members
     is_same = (members[1:] == members[:-1]).all(1)

@@ -27,8 +27,8 @@ from rcjax.model.calibrated_models import FittedModel, fit_calibrated, fit_calib
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, expected_log
 from rcjax.policy.spec import SecondsLimit, Spec
-from rcjax.solving.frontier.frontier import Frontier, make_frontier
-from rcjax.solving.frontier.hull import InfeasibleError, lower_hull
+from rcjax.solving.frontier.frontier import Frontier, InfeasibleError, make_frontier
+from rcjax.solving.frontier.hull import lower_hull
 from rcjax.solving.frontier.points import (
     LossTerms,
     Points,

@@ -34,12 +34,14 @@ from rcjax.policy.spec import Spec, Target
 from rcjax.solving.frontier.frontier import (
     MAX_RUNGS,
     Frontier,
+    InfeasibleError,
     describe_tuning,
+    index_for_target,
     ladder_of_rungs,
     make_frontier,
     position_for_target,
 )
-from rcjax.solving.frontier.hull import InfeasibleError, index_for_target, lower_hull, position_weights, thin_hull
+from rcjax.solving.frontier.hull import lower_hull, position_weights, thin_hull
 from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Policies
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import CHEAPER, Certificate, certify, loss_terms_of_rungs

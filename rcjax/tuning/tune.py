@@ -36,8 +36,7 @@ from rcjax.policy.spec import (
     recorded_tuning,
     with_spec,
 )
-from rcjax.solving.frontier.frontier import Frontier
-from rcjax.solving.frontier.hull import LEAST_GAIN, InfeasibleError, over_budget_message
+from rcjax.solving.frontier.frontier import Frontier, InfeasibleError, over_budget_message
 from rcjax.tuning.bootstrapping import REPLICATES, bootstrap
 from rcjax.tuning.certify import Certificate, hold_out
 from rcjax.tuning.cross_validation import CandidateSet, CrossValidation, held_out_confidence, sample_queries
@@ -54,6 +53,7 @@ from rcjax.tuning.search import SecondsFilter, search_of
 from rcjax.tuning.target_policy import TargetPolicy, policy_for_target, single_policy
 
 _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models
+LEAST_GAIN = 0.001  # least gain, in errors, for which a cascade is preferred to a single model
 _UNSPENT = 0.1  # least unspent share of a budget that gets a note
 _AT_LIMIT = 0.99  # share of a limit on the error from which an error counts as at the limit
 _ROUNDING = 1e-7  # of an error, and of a cost as a share

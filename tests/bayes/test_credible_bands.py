@@ -75,7 +75,7 @@ def test_invalid_arguments_are_refused(drawn, frontier):
     with pytest.raises(ValueError, match="adaptive policies"):
         rcjax.bayes.posterior_figures(drawn, adaptive)
     nowhere = dataclasses.replace(drawn, model=dataclasses.replace(drawn.model, cost=drawn.model.cost * jnp.nan))
-    with pytest.raises(FloatingPointError, match="no finite error or cost"):
+    with pytest.raises(FloatingPointError, match="error or cost that is not finite"):
         rcjax.bayes.posterior_figures(nowhere, frontier)
     calibrators = dataclasses.replace(
         drawn.reference.calibrators, coefficients=drawn.reference.calibrators.coefficients * 1.1

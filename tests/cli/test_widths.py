@@ -13,7 +13,7 @@ from rcjax.cli.app import start_jax
 from rcjax.cli.collect import models_table
 from rcjax.cli.console import Screen, cascade_lines, fold_names, make_table
 from rcjax.policy.decisions import describe_cascade
-from rcjax.solving.frontier.hull import over_budget_message
+from rcjax.solving.frontier.frontier import over_budget_message
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 

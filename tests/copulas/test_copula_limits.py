@@ -301,3 +301,26 @@ def test_students_quantile_is_zero_at_the_median(wide):
     with jax.enable_x64(wide):
         slope = float(jax.grad(lambda rho: StudentT(rho, 4.0).conditional(0.5, 0.5))(-0.99998772))
     assert slope == 0
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("float64")
+def test_rounding_does_not_lead_out_of_the_unit_interval():
+    assert float(SurvivalGumbel(1.0).cdf(0.0, 1e-30)) >= 0
+    assert float(SurvivalJoe(1.0).cdf(0.0, 1e-30)) >= 0
+    assert float(Frank.from_tau(-0.5).inverse_conditional(0.0, 1.0)) <= 1
+    assert 0.999 < float(Gumbel(FARTHEST).spearman()) <= 1
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("float64")
+def test_at_perfect_correlation_the_tail_of_students_copula_does_not_depend_on_the_degrees_of_freedom():
+    slope = jax.grad(lambda df: StudentT(1.0, df).tail_dependence().lower)(4.0)
+    assert abs(float(slope)) < 1e-12
+
+
+@pytest.mark.thorough
+def test_the_slopes_of_franks_tau_stay_finite_in_single_precision():
+    theta = jnp.asarray([-FARTHEST, -198.0, 198.0, FARTHEST], jnp.float32)
+    slopes = jax.vmap(jax.grad(lambda theta: Frank(theta).tau()))(theta)
+    np.testing.assert_allclose(slopes, 4 / theta**2, rtol=0.05)  # τ is near 1 − 4/|θ|

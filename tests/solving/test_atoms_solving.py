@@ -16,7 +16,7 @@ from rcjax.copulas import Gumbel
 from rcjax.model.marginals import Atoms, Marginal
 from rcjax.solving import error_and_cost, outcomes
 from rcjax.solving.objective import build_grid, transition_kernel
-from rcjax.solving.solution import settle_threshold
+from rcjax.solving.optimum import settle_threshold
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -9,7 +9,7 @@ from helpers.cascade_references import random_models, take
 
 from rcjax.solving import bellman
 from rcjax.solving.bellman import SearchTables, best_cascades, list_paths, make_plan
-from rcjax.solving.solution import build_pair_tables
+from rcjax.solving.optimum import build_pair_tables
 
 pytestmark = pytest.mark.usefixtures("float64")
 

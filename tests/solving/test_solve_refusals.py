@@ -10,7 +10,7 @@ from helpers.cascade_references import PlainMarginal, mean_above, random_models,
 from tiers import thorough
 
 from rcjax import solve_frontier
-from rcjax.solving.frontier.hull import InfeasibleError
+from rcjax.solving.frontier.frontier import InfeasibleError
 
 pytestmark = pytest.mark.usefixtures("float64")
 

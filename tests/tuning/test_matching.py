@@ -10,7 +10,7 @@ from helpers.timed_logs import timed_log
 import rcjax
 from rcjax.policy.counted import Reference
 from rcjax.policy.spec import Spec, Target, recorded_tuning
-from rcjax.solving.frontier.hull import InfeasibleError
+from rcjax.solving.frontier.frontier import InfeasibleError
 from rcjax.tuning.certify import hold_out
 from rcjax.tuning.replaying.comparing import compare_policy, default_today
 from rcjax.tuning.target_policy import Margins, margins

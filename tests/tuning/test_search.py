@@ -10,7 +10,7 @@ import rcjax
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import HandLabels
 from rcjax.policy.spec import OWN_OBJECTIVE, SecondsLimit, Spec
-from rcjax.solving.frontier.hull import InfeasibleError
+from rcjax.solving.frontier.frontier import InfeasibleError
 from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.candidates import RESAMPLED_RUNGS, Candidates
 from rcjax.tuning.cross_validation import CandidateSet

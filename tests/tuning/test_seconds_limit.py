@@ -10,7 +10,7 @@ from helpers.timed_logs import timed_log, waited
 import rcjax
 from rcjax.logs import LogError, OddLogWarning
 from rcjax.policy.spec import SecondsLimit
-from rcjax.solving.frontier.hull import InfeasibleError
+from rcjax.solving.frontier.frontier import InfeasibleError
 from rcjax.solving.frontier.points import Policies
 from rcjax.tuning.search import SecondsFilter
 

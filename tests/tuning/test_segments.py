@@ -16,7 +16,7 @@ from rcjax.policy.ladder import policy_from_json
 from rcjax.policy.signals import Choice
 from rcjax.policy.spec import Target, recorded_tuning
 from rcjax.serving.cascade import Cascade
-from rcjax.solving.frontier.hull import InfeasibleError
+from rcjax.solving.frontier.frontier import InfeasibleError
 from rcjax.tuning.target_policy import _at_target
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -18,7 +18,7 @@ confidences carry no more information about the next. Its test needs no labels.
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -117,35 +117,35 @@ def copula_test(
     """
     shape, n = np.shape(x)[:-1], np.shape(x)[-1]
     rows = [np.asarray(array).reshape(-1, n) for array in (x, y, np.broadcast_to(present, np.shape(x)))]
-    rows = pad_to_size_class(*rows, axis=-1, size=bootstrap_size(n))
-    batch = max(1, _BATCH // rows[0].shape[-1] ** 2)
+    first, second, both = pad_to_size_class(*rows, axis=-1, size=bootstrap_size(n))
+    batch = max(1, _BATCH // first.shape[-1] ** 2)
     stated = None if atoms is None else tuple(np.reshape(values, (-1, np.shape(values)[-1])) for values in atoms)
-    tests = _copula_tests(
-        *rows, _kendall_taus_compiled(*rows), key, stated, family=family, replicates=replicates, batch=batch
-    )
+    tau = _kendall_taus_compiled(first, second, both)
+    pairs = _PairSample(first, second, both, tau, jax.random.split(key, len(first)), stated)
+    tests = _copula_tests(pairs, family=family, replicates=replicates, batch=batch)
     return jax.tree.map(lambda leaf: leaf.reshape(shape), tests)
+
+
+class _PairSample(NamedTuple):
+    """The confidences of a pair of models on n queries; a leading axis batches it."""
+
+    x: jax.Array  # (n,)
+    y: jax.Array  # (n,)
+    present: jax.Array  # (n,) whether both models answered the query
+    tau: jax.Array  # () Kendall's τ
+    key: jax.Array  # () of the replicates
+    atoms: tuple[Any, ...] | None  # (A,) confidences that each model states repeatedly
 
 
 _kendall_taus_compiled = compiled(jax.vmap(kendall_tau))
 
 
 @partial(compiled, static_argnames=("family", "replicates", "batch"), runs="long")
-def _copula_tests(
-    x: jax.Array,
-    y: jax.Array,
-    present: jax.Array,
-    tau: jax.Array,
-    key: jax.Array,
-    atoms: tuple[jax.Array, jax.Array] | None,
-    family: type[Copula],
-    replicates: int,
-    batch: int,
-) -> CopulaTest:
-    keys = jax.random.split(key, x.shape[0])
-    return lax.map(lambda pair: _copula_test(family, pair, replicates, batch), (x, y, present, tau, keys, atoms))
+def _copula_tests(pairs: _PairSample, family: type[Copula], replicates: int, batch: int) -> CopulaTest:
+    return lax.map(lambda pair: _copula_test(family, pair, replicates, batch), pairs)
 
 
-def _copula_test(family: type[Copula], pair: tuple[Any, ...], replicates: int, batch: int) -> CopulaTest:
+def _copula_test(family: type[Copula], pair: _PairSample, replicates: int, batch: int) -> CopulaTest:
     x, y, present, tau, key, atoms = pair
     margins = Ties.find(x, present), Ties.find(y, present)
     drawn_atoms = None
@@ -356,8 +356,9 @@ def compare_copulas(
     if columns[0].ndim != 1 or columns[0].shape != columns[1].shape or len(columns[0]) < 10:
         raise ValueError(f"x and y have shapes {columns[0].shape} and {columns[1].shape}; both must be (n,), n ≥ 10")
     for name, values in zip("xy", columns, strict=True):
-        if not np.isfinite(values).all():
-            raise ValueError(f"{name}[{np.flatnonzero(~np.isfinite(values))[0]}] is no finite number")
+        wrong = np.flatnonzero(~np.isfinite(values))
+        if len(wrong):
+            raise ValueError(f"{name}[{wrong[0]}] is {values[wrong[0]]:g}; it must be finite")
         if np.ptp(values) == 0:
             raise ValueError(f"{name} is {values[0]:g} throughout: a constant has no dependence to fit")
     if not len(families):

@@ -138,12 +138,8 @@ def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, 
 def area_under_roc(confidence: np.ndarray, correct: np.ndarray) -> float:
     """Compute the area under the ROC curve: P(a right answer is more confident than a wrong one), ties counting half.
 
-    ½ is no discrimination; NaN if all answers are right, or all wrong. An answer with score s counts as s right and
-    1 − s wrong answers.
-
-    Args:
-        confidence: (n,) confidence on any scale.
-        correct: (n,) labels or scores.
+    The confidence (n,) may be on any scale. ½ is no discrimination; NaN if all answers are right, or all wrong. An
+    answer with score s counts as s right and 1 − s wrong answers.
 
     >>> area_under_roc(np.array([0.2, 0.5, 0.9]), np.array([0, 1, 1]))
     1.0
@@ -301,13 +297,9 @@ def calibration_change(before: tuple[np.ndarray, np.ndarray], now: tuple[np.ndar
 def distribution_change(before: np.ndarray, now: np.ndarray) -> Change:
     """Test for a change of distribution by √∫ (F − G)² dH, H being the pooled distribution (Cramér–von Mises).
 
-    F and G count half of the tied values as below (mid-ranks). Under the null hypothesis nm/(n + m) ∫ (F − G)² dH is a
-    sum of λ χ². The λ are the eigenvalues of the covariance of the cumulative shares, ties included, and three traces
-    give its moments. `figure` is the distance.
-
-    Args:
-        before: earlier values, (n,).
-        now: later values, (m,).
+    F is the distribution `before` (n,), and G that of `now` (m,); they count half of the tied values as below
+    (mid-ranks). Under the null hypothesis nm/(n + m) ∫ (F − G)² dH is a sum of λ χ². The λ are the eigenvalues of the
+    covariance of the cumulative shares, ties included, and three traces give its moments. `figure` is the distance.
 
     >>> rng = np.random.default_rng(0)
     >>> distance, p_value = distribution_change(rng.random(300), rng.random(2000) ** 1.3)

@@ -40,7 +40,7 @@ class _TFPLaw(tfd.Distribution):
         jax.tree_util.register_pytree_node(cls, _flatten, lambda others, fields: cls(*fields, **dict(others)))
 
     def __getitem__(self, slices: Any) -> Any:
-        raise TypeError("a batch of copulas has no slices here: take a slice of their parameters")
+        raise TypeError("a batch of copulas cannot be sliced: take a slice of their parameters")
 
     @classmethod
     def _parameter_properties(cls, dtype: Any, num_classes: Any = None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
+from decimal import ROUND_CEILING, Decimal
 from typing import Annotated, Any, Literal
 
 import jax
@@ -29,15 +29,16 @@ from rcjax._base.codec import (
     require_subset,
     to_json_value,
 )
+from rcjax._base.figures import choose_unit, distinct_percentages, format_number
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import Array, as_json_values, take_entries
 from rcjax.model.calibrated_models import FittedModel
-from rcjax.policy.counted import Counted, penalised, recorded_counted
+from rcjax.policy.counted import ERRORS, Counted, penalised, recorded_counted
 from rcjax.policy.decisions import Agreement, AnswerForm, Table, validate_agreements, validate_rules
-from rcjax.policy.ladder import Ladder, position_at
+from rcjax.policy.ladder import Ladder, Period, position_at
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Search, Spec, Target, read_recorded_search
-from rcjax.solving.frontier.hull import index_for_target, lower_hull, thin_hull
+from rcjax.solving.frontier.hull import lower_hull, thin_hull
 from rcjax.solving.frontier.points import (
     ABSTAIN,
     NEVER_ANSWER,
@@ -62,11 +63,7 @@ _RUNG_DISTANCE = 1e-9  # distance within which a position is on a rung
 FORMAT = "rcjax-frontier"
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("lam", "error", "cost", "status", "policies", "model", "bands", "abstention", "seconds"),
-    meta_fields=("spec", "compare"),
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Frontier:
     """L policies over k models, one for each λ, in order of increasing λ.
@@ -78,7 +75,7 @@ class Frontier:
 
     Error and cost are expected figures per query, cost in the log's money. The model predicts both; for
     `search="labels"` both are estimates from labels and bills. Where models may refuse to answer (`abstain_price`),
-    policies minimise error + abstain_price·abstention + λ·cost, and a refusal is no error.
+    policies minimise error + abstain_price·abstention + λ·cost, and a refusal is not an error.
     """
 
     lam: jax.Array
@@ -93,13 +90,13 @@ class Frontier:
     """(L,) policies as arrays."""
     model: FittedModel
     """Fitted model, whose calibrated confidences the thresholds apply to."""
-    spec: Spec
+    spec: Spec = dataclasses.field(metadata={"static": True})
     """Options of the search: `Spec.cascade` and `Spec.abstain_price`."""
     bands: Bands | None = None
     """Intervals around each point; None before `bootstrap`."""
     abstention: jax.Array | None = None
     """(L,) share of the queries that get no answer; None: models may not refuse."""
-    compare: AnswerForm | None = None
+    compare: AnswerForm | None = dataclasses.field(default=None, metadata={"static": True})
     """Form of comparison of the answers of the log; None: no policy compares answers."""
     seconds: Seconds | None = None
     """(L,) seconds until queries are answered, added by `rcjax.tune`; None: the log has no seconds."""
@@ -181,15 +178,21 @@ class Frontier:
 
     def policy_for(self, target: Target) -> AbstractPolicy:
         """Return the policy for a target, as `policy` does. Raises ValueError for a margin."""
-        if target.is_limit:
-            return self.ladder(self.position_for(target), target)
-        return self.point(self._index_for(target), target)
+        best = self._find_point(target)
+        if not target.is_limit:
+            return self.point(best, target)
+        rungs = self.rung_indices
+        cost, error = (np.asarray(figure, float)[rungs].tolist() for figure in (self.cost, self.penalty))
+        return self.ladder(position_for_target(target, cost, error), target)
 
-    def position_for(self, target: Target) -> float:
-        """Return the position on the ladder that meets a limit. Raises InfeasibleError if no point does."""
-        self._index_for(target)
-        cost, error = (np.asarray(figure, float)[self.rung_indices].tolist() for figure in (self.cost, self.penalty))
-        return position_for_target(target, cost, error)
+    def index_for(self, **target: float) -> int:
+        """Return the index of the point that meets one target; targets and errors are those of `policy`."""
+        return self._find_point(Target.of(**target))
+
+    def _find_point(self, target: Target) -> int:
+        figures = np.asarray(self.cost, float), np.asarray(self.penalty, float)
+        abstain_price = None if self.abstention is None else self.abstain_price
+        return index_for_target(target, *figures, abstain_price, self.counted)
 
     @property
     def rung_indices(self) -> np.ndarray:
@@ -206,15 +209,6 @@ class Frontier:
             target: target that the position was chosen for; with a budget, a service follows its bill.
         """
         return ladder_of_rungs([self.point(int(index), target) for index in self.rung_indices], position, target)
-
-    def index_for(self, **target: float) -> int:
-        """Return the index of the point that meets one target; targets and errors are those of `policy`."""
-        return self._index_for(Target.of(**target))
-
-    def _index_for(self, target: Target) -> int:
-        figures = np.asarray(self.cost, float), np.asarray(self.penalty, float)
-        abstain_price = None if self.abstention is None else self.abstain_price
-        return index_for_target(target, *figures, abstain_price, self.counted)
 
     def take(self, indices: ArrayLike) -> "Frontier":
         """Take points by their indices (m,), in this order, without intervals.
@@ -296,6 +290,81 @@ class Frontier:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the frontier as JSON; never leaves a half-written file."""
         write_atomically(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
+
+
+class InfeasibleError(ValueError):
+    """Raised if no point of the frontier meets the target; the message names the best figure that is reached."""
+
+    #: The `Tuned` of `rcjax.tune`, without a policy; None if nothing was tuned.
+    tuned: Any = None
+
+
+def index_for_target(
+    target: Target, cost: np.ndarray, penalty: np.ndarray, abstain_price: float | None, counted: Counted = ERRORS
+) -> int:
+    """Return the index of the point that meets a target.
+
+    Args:
+        target: a budget, for the least error within it; a limit on the error, for the least cost within it; or a
+            price, for the least error + λ·cost.
+        cost: (L,) money per query.
+        penalty: (L,) errors, and refusals at their price.
+        abstain_price: price of a refusal, in errors; None: models do not refuse.
+        counted: kind of error, for the message.
+
+    Raises InfeasibleError if no point meets the target; ValueError for a margin.
+
+    >>> cost, error = np.array([1.0, 2.0, 3.0]), np.array([0.3, 0.2, 0.1])
+    >>> index_for_target(Target("budget", 2.5), cost, error, None)
+    1
+    """
+    if target.name == "match":
+        raise ValueError("match is a margin beside today's error, which is not on a frontier: use tune(log, match=...)")
+    value, limit = target.value, target.value * (1 + 1e-9)
+    if target.name == "budget":
+        if not (cost <= limit).any():
+            raise InfeasibleError(over_budget_message(value, float(cost.min())))
+        return int(np.lexsort((cost, np.where(cost <= limit, penalty, np.inf)))[0])
+    if target.name == "max_error":
+        if not (penalty <= limit).any():
+            refusing = "" if abstain_price is None else f", a refusal counted as {100 * abstain_price:.4g} %"
+            least, most = distinct_percentages(float(penalty.min()), value)
+            advice = f"give --max-error {_round_up(100 * float(penalty.min()))}% or more"
+            best = f"the best {counted.does(least)}{refusing}"
+            raise InfeasibleError(f"no cascade {counted.does(most)} or less; {best}: {advice}")
+        return int(np.lexsort((penalty, np.where(penalty <= limit, cost, np.inf)))[0])
+    return int(np.argmin(penalty + (1 / value if target.name == "error_cost" else value) * cost))
+
+
+def over_budget_message(budget: float, cheapest: float, period: Period | None = None) -> str:
+    """Return the message that no cascade keeps to a budget.
+
+    Args:
+        budget: budget, in money per query.
+        cheapest: cost of the cheapest cascade, in money per query.
+        period: the budget for a period, if it was given so.
+
+    >>> print(over_budget_message(1e-6, 1.82154e-5))
+    no cascade costs $1.00 per million queries or less; the cheapest costs $18.22: give --budget 18.3/M or more
+    >>> print(over_budget_message(1e-6, 1.82154e-5, Period(2.0, "month"))[-32:])
+    give --budget 36.5/month or more
+    """
+    money = choose_unit([cheapest])
+    least = format_number(cheapest * money.scale * (1 + 5e-4), 4)  # rounded up: a budget that will do
+    message = f"no cascade costs {money.full(budget)} or less; the cheapest costs ${least}"
+    amount, unit = (
+        (1e6 * cheapest, "M") if period is None or budget == 0 else (cheapest / budget * period.money, period.every)
+    )
+    return f"{message}: give --budget {_round_up(amount)}/{unit} or more"
+
+
+def _round_up(amount: float) -> str:
+    """Return an amount, rounded up to three digits, as options take it."""
+    if amount <= 0:
+        return "0"
+    step = Decimal(10) ** (Decimal(amount).adjusted() - 2)
+    rounded = (Decimal(amount * (1 - 1e-12)) / step).to_integral_value(ROUND_CEILING) * step
+    return f"{rounded.normalize():f}"
 
 
 def position_for_target(target: Target, cost: Sequence[float], error: Sequence[float]) -> float:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -149,9 +148,7 @@ def rules_of_policy(names: tuple[str, ...], policies: Policies, index: int, comp
 def policies_from_rules(orders: Sequence[tuple[str, ...]], cascades: Sequence[Any]) -> Policies:
     """Convert L policies to arrays over k models, padded to one number of intervals; numpy arrays.
 
-    Args:
-        orders: order of the k models for each policy; a policy asks later models only.
-        cascades: the policies, with `models`, `rules` and `agreements` as in `rcjax.Policy`.
+    Each policy asks later models of its order only, and has `models`, `rules` and `agreements` as in `rcjax.Policy`.
     """
     shape = len(cascades), len(orders[0])
     bounds = np.ones((*shape, max(len(table) for cascade in cascades for table in cascade.rules.values())))
@@ -216,11 +213,11 @@ class PointStatus(Status):
 
     CONVERGED = 0, "converged"
     AT_BOUND = 1, "converged, with a threshold at the end of a model's range (it always or never answers)"
-    NOT_CONVERGED = (2, "the iterations ran out while the loss was still falling: the thresholds may be slightly off")
+    NOT_CONVERGED = 2, "the iterations ran out while the loss was still falling: the thresholds may be slightly off"
     INTERPOLATED = 3, "thresholds between those of two neighbouring optima: a point that no λ leads to"
     NO_DATA = 4, "not solved: in this draw a model has no answer, or two models share no query"
-    NOT_FINITE = 5, "failed: error or cost came out as no finite number"
-    INVALID_LAMBDA = 6, "failed: λ is negative, or no finite number"
+    NOT_FINITE = 5, "failed: error or cost is not finite"
+    INVALID_LAMBDA = 6, "failed: λ is negative or not finite"
 
 
 @jax.tree_util.register_dataclass
@@ -282,17 +279,15 @@ def summarise_seconds(waits: ArrayLike, weights: ArrayLike) -> Seconds:
     return Seconds(mean, jnp.where(total > 0, waits[order[place]], jnp.nan))
 
 
-@partial(
-    jax.tree_util.register_dataclass, data_fields=("error", "cost", "abstention"), meta_fields=("level", "replicates")
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Bands:
     """Bootstrap intervals around the L points of a frontier; the last axis is (lower end, upper end)."""
 
     error: jax.Array  # (L, 2) error probability in service; for `select_frontier`, at the money of the point
     cost: jax.Array  # (L, 2) expected cost of a service that does not follow its bill, in money per query
-    level: float  # coverage of each interval
-    replicates: int  # number of draws of the log
+    level: float = dataclasses.field(metadata={"static": True})  # coverage of each interval
+    replicates: int = dataclasses.field(metadata={"static": True})  # number of draws of the log
     abstention: jax.Array | None = None  # (L, 2) share of queries without an answer; None: models do not refuse
 
 

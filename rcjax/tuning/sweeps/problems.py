@@ -35,12 +35,12 @@ from rcjax.logs.log import Log
 from rcjax.logs.reading import read_log
 from rcjax.model.calibrated_models import Details, find_stated_in_log, fit_calibrators
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
-from rcjax.model.fitting import fit_copulas_traced, fit_marginals, pair_taus, stated_confidences
+from rcjax.model.fitting import FittedRows, fit_copulas_traced, fit_marginals, pair_taus, stated_confidences
 from rcjax.model.marginals import Marginal
 from rcjax.solving.bellman import AdaptiveTables, CascadePlan, SearchTables, list_paths
 from rcjax.solving.frontier.points import LossTerms, Points as FrontierPoints, PointStatus, Policies, check_lam
 from rcjax.solving.objective import Tables, build_grid, transition_kernel
-from rcjax.solving.solution import adaptive_points, optimise, points_at
+from rcjax.solving.optimum import adaptive_points, optimise, points_at
 from rcjax.tuning.candidates import CandidateRows, LabelledAnswers, ScoringOptions, score_pairs
 from rcjax.tuning.replaying.walk import walk
 
@@ -123,7 +123,8 @@ def fit_problem(
     if values is None:  # no model states values, so that there are no ties
         copulas = tuple(jax.vmap(family.from_tau)(taus) for family in families)
     else:
-        copulas = tuple(fit_copulas_traced(family, marginals, confidence, answered, taus) for family in families)
+        fitted = FittedRows(marginals, confidence, answered, taus)
+        copulas = tuple(fit_copulas_traced(fitted, family) for family in families)
     cost = divide((spent * count).sum(0), count.sum(0))
     return Fit(calibrators, marginals, copulas, cost, (count.T @ count > 0).all())
 

@@ -204,7 +204,7 @@ def test_the_test_of_fit_rejects_the_wrong_family(drawn_pairs):
     [
         (np.zeros(9), np.zeros(9), "auto", "x and y have shapes"),
         (np.arange(20.0), np.arange(19.0), "auto", "both must be"),
-        (np.r_[np.nan, np.arange(19.0)], np.arange(20.0), "auto", r"x\[0\] is no finite number"),
+        (np.r_[np.nan, np.arange(19.0)], np.arange(20.0), "auto", r"x\[0\] is nan; it must be finite"),
         (np.arange(20.0), np.arange(20.0), "nope", "unknown copula 'nope'"),
         (np.arange(20.0), np.arange(20.0), [], "families is empty"),
         (np.arange(20.0), np.ones(20), "gumbel", "y is 1 throughout: a constant has no dependence"),

@@ -6,7 +6,8 @@ from hypothesis import example, given, strategies as st
 from hypothesis.extra import numpy as arrays
 
 from rcjax.policy.spec import Target
-from rcjax.solving.frontier.hull import index_for_target, lower_hull, pareto
+from rcjax.solving.frontier.frontier import index_for_target
+from rcjax.solving.frontier.hull import lower_hull, pareto
 
 UNIT = st.integers(0, 20).map(lambda n: n / 20)  # many ties
 

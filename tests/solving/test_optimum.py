@@ -11,7 +11,7 @@ from helpers.submodels import of_models
 
 import rcjax
 from rcjax.solving.frontier.points import PointStatus
-from rcjax.solving.solution import solve
+from rcjax.solving.optimum import solve
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -115,16 +115,10 @@ def settle_threshold(
 def _between_atoms(
     marginal: Marginal, u: jax.Array, around: tuple[jax.Array, jax.Array], margin: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Move a cut off the atoms, and return (cut, lowest threshold, highest threshold).
+    """Move a cut () off the atoms of a marginal, and return (cut, lowest threshold, highest threshold).
 
     A cut within an atom goes to the atom's nearer end. If no smooth part lies between two masses, the threshold is
-    midway.
-
-    Args:
-        marginal: marginal of the model, with atoms.
-        u: () cut, on the scale of ranks.
-        around: thresholds between which the cut lies.
-        margin: least distance of a threshold from a mass, in confidence.
+    midway. Thresholds stay within `around`, and `margin` away from a mass, in confidence.
     """
     atoms = marginal.atoms
     assert atoms is not None
@@ -286,9 +280,7 @@ def adaptive_policies(tables: Tables, lam: jax.Array, refusal_worth: jax.Array |
 def _intervals(grid: Grid, options: jax.Array) -> tuple[jax.Array, ...]:
     """Return (upper ends (R,) in u, best options (R,), weighted value (G,)) of the intervals where an option is best.
 
-    Args:
-        grid: quadrature nodes of the model.
-        options: (o, G) value of each option at the nodes.
+    `options` (o, G) are the values of the options at the nodes.
     """
     nodes = grid.u.shape[0]
     action = jnp.argmax(options, axis=0)
