@@ -32,7 +32,7 @@ from benchmarks.race.cells import solved_at_once
 from benchmarks.sweeps import synthetic
 from benchmarks.timing import alone, timed
 from rcjax._core import numerics
-from rcjax.solving import bellman, solution
+from rcjax.solving import bellman, optimum
 from rcjax.solving.bellman import SearchTables, plan_cascades
 from rcjax.tuning.sweeps import engines
 
@@ -190,13 +190,13 @@ def chain(sizes: Sizes) -> dict[str, dict[str, int]]:
     bellman.batch_size = lambda count, most: count
     numerics.unrolled_terms = lambda: numerics.UNROLLED
     fitted = model.marginals, model.copulas, model.cost
-    tables = solution.build_pair_tables(*fitted, plan.pairs)
+    tables = optimum.build_pair_tables(*fitted, plan.pairs)
     search = SearchTables(tables, plan)
-    optima = solution.optimise(search, jnp.asarray(lam))
+    optima = optimum.optimise(search, jnp.asarray(lam))
     return {
-        "tables": loops(lambda fitted: solution.build_pair_tables(*fitted, plan.pairs), fitted),
-        "search": loops(solution.optimise, search, lam),
-        "thresholds": loops(solution.points_at, search, optima),
+        "tables": loops(lambda fitted: optimum.build_pair_tables(*fitted, plan.pairs), fitted),
+        "search": loops(optimum.optimise, search, lam),
+        "thresholds": loops(optimum.points_at, search, optima),
     }
 
 
