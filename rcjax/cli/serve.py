@@ -347,7 +347,8 @@ def serve(
     settings = replicas.add_to(access.add_to(calls.add_to(settings, workers), host))
     if json_ and settings.log is not None and settings.log_file is None:
         raise typer.BadParameter("cannot be combined with --log -: both write to standard output", param_hint="--json")
-    require_outputs({"--log": settings.log_file}, served.inputs() | {"--keys": access.keys})
+    inputs = served.inputs() | {"--keys": access.keys}
+    require_outputs({"--log": settings.log_file}, inputs, {"--log": "log of a service"})
     require_plausible_models(models, really)
     run(settings, host, port, workers, partial(announce, settings, json_, workers))
 
