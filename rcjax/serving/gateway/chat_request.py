@@ -254,9 +254,7 @@ def _check_types(data: Mapping[str, Any]) -> None:
         if value is not None and (type(value) is not int or not lowest <= value <= _MAX_CHOICES):
             raise invalid_field(name, f"must be a whole number from {lowest} to {_MAX_CHOICES}")
     for name in TOKEN_LIMITS:
-        value = data.get(name)
-        if value is not None and (type(value) is not int or value < 1):
-            raise invalid_field(name, "must be a whole number above 0")
+        require_token_limit(name, data.get(name))
     for name, (low, high) in _RANGES.items():
         value = data.get(name)
         if value is not None and (type(value) not in (int, float) or not low <= value <= high):
@@ -269,6 +267,12 @@ def _check_types(data: Mapping[str, Any]) -> None:
         raise invalid_field("stream_options", "needs stream=true")
     if data.get("top_logprobs") and not data.get("logprobs"):
         raise invalid_field("top_logprobs", "needs logprobs=true")
+
+
+def require_token_limit(name: str, value: object) -> None:
+    """Refuse a field that is neither a limit on tokens nor empty with ApiError."""
+    if value is not None and (type(value) is not int or value < 1):
+        raise invalid_field(name, "must be a whole number above 0")
 
 
 def _check_tools(data: Mapping[str, Any]) -> None:
