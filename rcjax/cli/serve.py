@@ -393,9 +393,10 @@ def _print_policies(url: str, policies: Mapping[str, Deployment], shadow: float 
     typer.echo(f"serving at {url}/v1, under these names of models:", err=True)
     for name, deployment in policies.items():
         digest = "no policy yet" if deployment.is_untuned else deployment.digest
-        typer.echo(f"  {name} ({digest}): {' → '.join(deployment.policy.models)}", err=True)
+        typer.echo(f"  {name} ({digest}): {deployment.describe_models()}", err=True)
         if deployment.shadow_models:
             share = f"{100 * shadow:g} % of its queries" if isinstance(shadow, int | float) else str(shadow)
-            cost = "" if deployment.shadow_cost is None else f": {deployment.shadow_cost.describe(shadow)}"
-            typer.echo(f"    shadow: {share} also to {', '.join(deployment.shadow_models)}{cost}", err=True)
+            cost = "the cost is known once there is a policy"
+            cost = cost if deployment.shadow_cost is None else deployment.shadow_cost.describe(shadow)
+            typer.echo(f"    shadow: {share} to all of {', '.join(deployment.shadow_models)}: {cost}", err=True)
     typer.echo(f"figures for Prometheus: {url}/metrics", err=True)

@@ -155,7 +155,8 @@ class ChatRequest:
         For a judged answer, leave out `n`, the fields of log-probabilities if the client wants none, and the fields of
         `_NOT_JUDGED` that are not in `checked`, whose values are defaults.
 
-        >>> parse_chat_request({"model": "m", "messages": [{"role": "user"}], "seed": 1, "top_k": 2}).options(judged=True)
+        >>> request = {"model": "m", "messages": [{"role": "user"}], "seed": 1, "top_k": 2}
+        >>> parse_chat_request(request).options(judged=True)
         {'seed': 1, 'extra_body': {'top_k': 2}}
         """
         fields = {name: value for name, value in self.fields.items() if value is not None}
