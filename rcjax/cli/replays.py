@@ -156,8 +156,7 @@ def _advise_next(
         return "is it as good on queries that are not in this log?", command("evaluate", file, "NEW_LOG.csv")
     if facts is None:
         return "evaluate it on a log of fresh queries with labels", command("evaluate", file, "NEW_LOG.csv")
-    advice, retune = advise_next(facts, command("retune", file, log, **options, out=NEXT))
-    return f"{advice}{'' if retune else ' (rcjax serve --help)' * (not facts['drifted'])}", retune
+    return advise_next(facts, command("retune", file, log, **options, out=NEXT))
 
 
 def _single_models(log: Log) -> dict[str, dict[str, float]]:

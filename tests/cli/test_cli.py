@@ -153,6 +153,7 @@ def test_tune_writes_a_policy_that_evaluate_reads(folder, tmp_path):
     assert "in brackets, 90 % intervals" in shown
     assert "384 queries" in shown
     assert "the very log" not in shown
+    assert "--help" not in shown  # it was beside advice to check again
     low, high = seen["error_interval"]
     assert low < seen["error"] < high
     rows = list(csv.DictReader((folder / "test.csv").open()))
