@@ -207,7 +207,7 @@ def require_libraries(feature: str, extra: str, *names: str) -> None:
 _CONTENTS = {
     "policy": re.compile(rb'\A\s*\{\s*"format": *"rcjax-(policy|ladder)"'),
     "frontier": re.compile(rb'\A\s*\{\s*"format": *"rcjax-frontier"'),
-    "page": re.compile(rb"<!doctype html>", re.IGNORECASE),
+    "HTML page": re.compile(rb"<!doctype html>", re.IGNORECASE),
     "log": re.compile(rb"(?s)(?=.*query)(?=.*model)"),
     "log of a service": re.compile(rb'\A\s*\{"call_log": *\d+, *"query"'),
 }

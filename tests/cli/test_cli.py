@@ -329,7 +329,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(tmp_path):
         ("tune none.csv --error-cost 1 --out {}", "policy"),
         ("tune none.csv --error-cost 1 --frontier {}", "frontier"),
         ("retune none.json none.csv --out {}", "policy"),
-        ("report none.csv --out {}", "page"),
+        ("report none.csv --out {}", "HTML page"),
         ("import none.eval --out {}", "log"),
         ("serve none.json --models none.toml --log {}", "log of a service"),
     ],
@@ -352,7 +352,7 @@ def test_an_output_may_replace_an_empty_file_or_one_of_its_kind(tmp_path):
 
     path = tmp_path / "empty"
     path.touch()
-    for kind in ("policy", "frontier", "page", "log", "log of a service"):
+    for kind in ("policy", "frontier", "HTML page", "log", "log of a service"):
         require(kind)
     for policy in (make_policy(), Ladder((make_policy(),), 0.0)):
         policy.save(path)
