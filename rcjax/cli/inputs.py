@@ -208,7 +208,7 @@ _CONTENTS = {
     "policy": re.compile(rb'\A\s*\{\s*"format": *"rcjax-(policy|ladder)"'),
     "frontier": re.compile(rb'\A\s*\{\s*"format": *"rcjax-frontier"'),
     "HTML page": re.compile(rb"<!doctype html>", re.IGNORECASE),
-    "log": re.compile(rb"(?s)(?=.*query)(?=.*model)"),
+    "log": re.compile(rb"(?s)\A(?=.*query)(?=.*model)"),
     "log of a service": re.compile(rb'\A\s*\{"call_log": *\d+, *"query"'),
 }
 _ENDS = 2**16  # bytes that are read at either end of a file: a Parquet file has its columns at the end

@@ -334,7 +334,11 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(tmp_path):
         ("serve none.json --models none.toml --log {}", "log of a service"),
     ],
 )
-@pytest.mark.parametrize("content", ["query,answer\nq1,B\n", "[small]\ninput = 1\n", '{"call_log": 1, "call": "c"}\n'])
+@pytest.mark.parametrize(
+    "content",
+    ["query,answer\nq1,B\n", "[small]\ninput = 1\n", '{"call_log": 1, "call": "c"}\n', "x" * 300_000],
+    ids=["labels", "models", "answers", "large"],
+)
 def test_an_output_replaces_no_file_of_another_kind(line, kind, content, tmp_path):
     path = tmp_path / "labels.csv"
     path.write_text(content)
