@@ -133,7 +133,8 @@ def _ask(body: bytes, reader: Callable[[bytes], ChatRequest]) -> None:
 
 _SIGNALS = (Choice(("A", "B")), Stated(), MeanLogprob())
 _ASKED = [
-    parse_chat_request({"model": "m", "messages": [{}], **more}) for more in ({}, {"logprobs": True, "top_logprobs": 2})
+    parse_chat_request({"model": "m", "messages": [{"role": "user"}], **more})
+    for more in ({}, {"logprobs": True, "top_logprobs": 2})
 ]
 
 

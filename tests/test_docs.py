@@ -117,6 +117,16 @@ def test_every_page_is_reached_from_the_readme():
     assert [page.name for page in PAGES if page.resolve() not in reached] == []
 
 
+def test_no_reader_tunes_into_the_file_of_a_running_service():
+    """The service would deploy the policy before the reader has seen whether it is good enough."""
+    page = (DOCS / "first_policy_from_an_endpoint.md").read_text("utf-8")
+    for text in (page, *README.read_text("utf-8").split("\n## ")):
+        served = set()
+        for line in re.findall(r"^rcjax .*", text, re.MULTILINE):
+            served |= {*re.findall(r"^rcjax serve (\S+)", line)}
+            assert served.isdisjoint(re.findall(r"^rcjax tune .*--out (\S+)", line)), line
+
+
 def test_the_readme_is_short_and_each_way_in_has_four_commands_at_most():
     text = README.read_text("utf-8")
     assert len(text.split()) <= 700

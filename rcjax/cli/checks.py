@@ -493,7 +493,7 @@ def report(
     spec = within.spread(spec, log)
     options = reading.options() | {"models": reading.models}
     require_libraries("a report", "report", "matplotlib", "jinja2")
-    require_outputs({"--out": out}, reading.inputs(log) | {"--test": test})
+    require_outputs({"--out": out}, reading.inputs(log) | {"--test": test}, {"--out": "HTML page"})
     start_jax()
     import rcjax
 

@@ -73,7 +73,7 @@ def import_(
             `query=metadata.requester_metadata.id`.
         prompts: Include the prompts in the log, for labelling by hand.
     """
-    require_outputs({"--out": out}, {})
+    require_outputs({"--out": out}, {}, {"--out": "log"})
     require_distinct([("--out", out)], [("FILES", file) for file in files])
     from rcjax.logs.errors import LogError
     from rcjax.logs.importing.evaluations import ImportOptions, import_evaluations, write_table

@@ -202,8 +202,39 @@ def require_libraries(feature: str, extra: str, *names: str) -> None:
             raise ValueError(f"{feature} needs {name}: {how_to_install(extra)}")
 
 
-def require_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
-    """Refuse outputs that cannot be written, or that are inputs; both are paths by option, None if not given."""
+#: By kind of output, what a file holds that may be replaced, or appended to; an answer file begins with "call".
+_CONTENTS = {
+    "policy": re.compile(rb'\A\s*\{\s*"format": *"rcjax-(policy|ladder)"'),
+    "frontier": re.compile(rb'\A\s*\{\s*"format": *"rcjax-frontier"'),
+    "HTML page": re.compile(rb"<!doctype html>", re.IGNORECASE),
+    "log": re.compile(rb"(?s)\A(?=.*query)(?=.*model)"),
+    "log of a service": re.compile(rb'\A\s*\{"call_log": *\d+, *"query"'),
+}
+_ENDS = 2**16  # bytes that are read at either end of a file: a Parquet file has its columns at the end
+
+
+def _require_kind(option: str, path: Path, kind: str) -> None:
+    """Refuse an output that is a file of another kind: its name is a mistake."""
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        content = file.read(_ENDS)
+        file.seek(max(file.tell(), path.stat().st_size - _ENDS))
+        content += file.read()
+    if content.strip() and not _CONTENTS[kind].search(content):
+        raise typer.BadParameter(f"{path} is there already, and is no {kind}: give another file", param_hint=option)
+
+
+def require_outputs(
+    outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None], kinds: Mapping[str, str] | None = None
+) -> None:
+    """Refuse outputs that cannot be written, that are inputs, or that are files of another kind.
+
+    Args:
+        outputs: paths by option; None if not given.
+        inputs: as `outputs`.
+        kinds: keys of `_CONTENTS` by option, for outputs that replace a file, or append to it.
+    """
     require_distinct([*outputs.items()], [*inputs.items()])
     for path in filter(None, outputs.values()):
         if path.is_dir():
@@ -212,6 +243,9 @@ def require_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Pat
             raise OSError(f"cannot write {path}: there is no folder {path.parent}: create it first")
         if not os.access(path if is_stream(path) else path.parent, os.W_OK):
             raise OSError(f"cannot write {path}: it is not writable")
+    for option, kind in (kinds or {}).items():
+        if (path := outputs[option]) is not None:
+            _require_kind(option, path, kind)
 
 
 def require_distinct(outputs: Sequence[tuple[str, Path | None]], inputs: Sequence[tuple[str, Any]]) -> None:

@@ -303,7 +303,8 @@ def retune(
     if not log and reading.prices is None:
         problem = "is missing: give a log of fresh queries, or --prices for new prices alone"
         raise typer.BadParameter(problem, param_hint="LOG")
-    require_outputs({"--out": out}, reading.inputs(log[0] if log else policy))  # it may be the file of POLICY
+    inputs = reading.inputs(log[0] if log else policy)
+    require_outputs({"--out": out}, inputs, {"--out": "policy"})  # it may be the file of POLICY
     start_jax()
     import rcjax
     from rcjax._core.batching import as_json_values

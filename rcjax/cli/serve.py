@@ -347,7 +347,8 @@ def serve(
     settings = replicas.add_to(access.add_to(calls.add_to(settings, workers), host))
     if json_ and settings.log is not None and settings.log_file is None:
         raise typer.BadParameter("cannot be combined with --log -: both write to standard output", param_hint="--json")
-    require_outputs({"--log": settings.log_file}, served.inputs() | {"--keys": access.keys})
+    inputs = served.inputs() | {"--keys": access.keys}
+    require_outputs({"--log": settings.log_file}, inputs, {"--log": "log of a service"})
     require_plausible_models(models_file, really)
     run(settings, host, port, workers, partial(announce, settings, json_, workers))
 
@@ -392,9 +393,10 @@ def _print_policies(url: str, policies: Mapping[str, Deployment], shadow: float 
     typer.echo(f"serving at {url}/v1, under these names of models:", err=True)
     for name, deployment in policies.items():
         digest = "no policy yet" if deployment.is_untuned else deployment.digest
-        typer.echo(f"  {name} ({digest}): {' → '.join(deployment.policy.models)}", err=True)
+        typer.echo(f"  {name} ({digest}): {deployment.describe_models()}", err=True)
         if deployment.shadow_models:
             share = f"{100 * shadow:g} % of its queries" if isinstance(shadow, int | float) else str(shadow)
-            cost = "" if deployment.shadow_cost is None else f": {deployment.shadow_cost.describe(shadow)}"
-            typer.echo(f"    shadow: {share} also to {', '.join(deployment.shadow_models)}{cost}", err=True)
+            cost = "the cost is known once there is a policy"
+            cost = cost if deployment.shadow_cost is None else deployment.shadow_cost.describe(shadow)
+            typer.echo(f"    shadow: {share} to all of {', '.join(deployment.shadow_models)}: {cost}", err=True)
     typer.echo(f"figures for Prometheus: {url}/metrics", err=True)

@@ -179,7 +179,8 @@ def tune(
     if out and target is None:
         raise typer.BadParameter("needs a target, such as --budget", param_hint="--out")
     spec.check()
-    require_outputs({"--out": out, "--frontier": frontier}, reading.inputs(*log))
+    outputs, kinds = {"--out": out, "--frontier": frontier}, {"--out": "policy", "--frontier": "frontier"}
+    require_outputs(outputs, reading.inputs(*log), kinds)
     start_jax()  # before JAX is imported
     from rcjax.logs.sources import join_parts
     from rcjax.solving.frontier.frontier import InfeasibleError

@@ -6,13 +6,19 @@ import re
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
+from helpers.call_samples import call
 from helpers.command_line import NAMES, TOKEN_PRICES, fail, rows_of, run, succeed, write_folder, write_log
+from helpers.gateway_service import make_policy
 from tiers import thorough
 
 import rcjax
 from rcjax.cli import inputs
-from rcjax.policy.ladder import policy_from_json
+from rcjax.logs.importing.evaluations import write_table
+from rcjax.logs.sources import TABLES
+from rcjax.policy.ladder import Ladder, policy_from_json
+from rcjax.serving.call_log import CallLog
 
 COLUMNS = "80"
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -166,6 +172,7 @@ def test_tune_writes_a_policy_that_evaluate_reads(folder, tmp_path):
 def test_a_frontier_is_written_and_evaluated(folder, tmp_path):
     frontier = tmp_path / "frontier.json"
     document = json.loads(succeed("tune", folder / "train.csv", "--task", "choice", "--frontier", frontier, "--json"))
+    inputs.require_outputs({"--frontier": frontier}, {}, {"--frontier": "frontier"})  # it may be replaced
     assert len(rcjax.load_frontier(frontier).lam) == len(document["frontier"])
     seen = json.loads(succeed("evaluate", frontier, folder / "test.csv", "--json"))
     replayed = rcjax.replay(rcjax.load_frontier(frontier), rcjax.read_log(folder / "test.csv", task="choice"))
@@ -314,6 +321,54 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(tmp_path):
     assert "no folder" in message
     assert "nowhere" in message
     assert "is a folder" in fail("tune", tmp_path / "none.csv", "--error-cost", "1", "--out", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("tune none.csv --error-cost 1 --out {}", "policy"),
+        ("tune none.csv --error-cost 1 --frontier {}", "frontier"),
+        ("retune none.json none.csv --out {}", "policy"),
+        ("report none.csv --out {}", "HTML page"),
+        ("import none.eval --out {}", "log"),
+        ("serve none.json --models none.toml --log {}", "log of a service"),
+    ],
+)
+@pytest.mark.parametrize(
+    "content",
+    ["query,answer\nq1,B\n", "[small]\ninput = 1\n", '{"call_log": 1, "call": "c"}\n', "x" * 300_000],
+    ids=["labels", "models", "answers", "large"],
+)
+def test_an_output_replaces_no_file_of_another_kind(line, kind, content, tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text(content)
+    result = run(*line.format(path).split(), "--json")
+    assert result.exit_code == 2
+    assert (
+        f"{path} is there already, and is no {kind}: give another file" in json.loads(result.stdout)["error"]["message"]
+    )
+    assert path.read_text() == content
+
+
+def test_an_output_may_replace_an_empty_file_or_one_of_its_kind(tmp_path):
+    def require(kind):
+        inputs.require_outputs({"--out": path}, {}, {"--out": kind})
+
+    path = tmp_path / "empty"
+    path.touch()
+    for kind in ("policy", "frontier", "HTML page", "log", "log of a service"):
+        require(kind)
+    for policy in (make_policy(), Ladder((make_policy(),), 0.0)):
+        policy.save(path)
+        require("policy")
+    path.unlink()
+    with CallLog(path) as log:
+        log.write(call("q1"))
+    require("log of a service")
+    for suffix in TABLES:
+        path = tmp_path / f"log{suffix}"
+        write_table(pl.DataFrame({"query": map(str, range(30_000)), "model": "m"}), path)
+        require("log")
 
 
 # -- demo

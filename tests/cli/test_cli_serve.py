@@ -14,6 +14,7 @@ from helpers.gateway_service import make_policy
 from uvicorn.supervisors import Multiprocess
 
 from rcjax.cli.serve import announce
+from rcjax.policy import Ladder, Rule
 from rcjax.serving.gateway import processes
 from rcjax.serving.gateway.catalog import CatalogMaker, EndpointConnections, Settings
 
@@ -53,6 +54,7 @@ def folder(tmp_path, monkeypatch):
     write_models(tmp_path / "models.toml", "small", "middle", "large")
     write_models(tmp_path / "fewer.toml", "small", "large")
     write_models(tmp_path / "unset.toml", "small", "middle", "large", more='key_env = "UNSET"')
+    write_models(tmp_path / "wrong.toml", "other", more='key_env = "UNSET"')
     (tmp_path / "silent.toml").write_text((tmp_path / "models.toml").read_text().replace('signal = "choice"', ""))
     return tmp_path
 
@@ -86,6 +88,7 @@ DATA = {
     "tampered.json --models models.toml": "tampered.json: provenance.tuning.cascade",
     "stated.json --models models.toml": "stated.json: signal of small: the policy was tuned on another one",
     "policy.json --models fewer.toml": "policy.json: it asks middle, for which fewer.toml has no table: add it",
+    "policy.json --models wrong.toml": "policy.json: it asks small, middle, large, for which wrong.toml has",
     "policy.json --models silent.toml": "policy.json: signal of small, middle, large: the policy does not say",
     "policy.json --models unset.toml": "unset.toml, model small: the environment variable UNSET with its key is not",
     "--policy small=policy.json --models models.toml": "models.toml: small is the name of a policy too",
@@ -160,9 +163,9 @@ def test_the_announcement_has_the_address_and_the_policies(folder, capsys):
     assert told.err.splitlines() == [
         "serving at http://127.0.0.1:8080/v1, under these names of models:",
         f"  supp\\x1bort ({digest}): small → middle → large",
-        f"    shadow: 5 % of its queries also to small, middle, large: {cost}",
-        "  later (no policy yet): large",
-        "    shadow: 5 % of its queries also to large, small, middle",
+        f"    shadow: 5 % of its queries to all of small, middle, large: {cost}",
+        "  later (no policy yet): large alone",
+        "    shadow: 5 % of its queries to all of large, small, middle: the cost is known once there is a policy",
         "figures for Prometheus: http://127.0.0.1:8080/metrics",
     ]
     assert not told.out
@@ -190,6 +193,31 @@ def test_the_announcement_has_the_address_and_the_policies(folder, capsys):
         "models": names,
     }
     assert not told.err
+
+
+def test_a_ladder_is_described_by_the_rungs_that_answer(folder):
+    """It was described by the models of all rungs, in an order in which no rung asks them."""
+    whole, last, later = make_policy(), (Rule(1.0, "answer"),), "; as it follows its bill also small"
+    rungs = [
+        make_policy(
+            models=models,
+            calibrations={name: whole.calibrations[name] for name in models},
+            rules={name: whole.rules[name] for name in models[:-1]} | {models[-1]: last},
+            cost=dict.fromkeys(models, 1e-5),
+            expected={"error": 0.1, "cost": cost},
+        )
+        for models, cost in ((("small",), 1e-5), (("middle", "large"), 2e-5), (("large",), 3e-5))
+    ]
+    shares = "middle → large for 50 % of the queries and large alone for the others"
+    for position, follows, told in (
+        (1.0, True, f"middle → large{later}"),
+        (1.0, False, "middle → large"),
+        (1.5, True, shares + later),
+    ):
+        Ladder(tuple(rungs), position, 2e-5, follows=follows).save(folder / "ladder.json")
+        settings = Settings({"policy": folder / "ladder.json"}, folder / "models.toml")
+        catalog = CatalogMaker(settings, EndpointConnections(1.0).api_client).read()
+        assert catalog.policies["policy"].describe_models() == told
 
 
 def test_neither_jax_nor_numpy_is_loaded(folder):

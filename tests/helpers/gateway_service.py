@@ -65,7 +65,7 @@ def write_models(path, base_url, signal="choice", tables=None):
     return path
 
 
-def _command_of(pid):
+def command_of(pid):
     """The command line of a process; nothing of one that has just ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -149,7 +149,7 @@ class Service:
         """The processes that serve, where it runs in processes of its own."""
         pid = self.process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return {int(child) for child in children if b"spawn_main" in _command_of(child)}
+        return {int(child) for child in children if b"spawn_main" in command_of(child)}
 
     def log_rows(self):
         if self.app is not None:

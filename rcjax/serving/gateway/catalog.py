@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.codec import visible
+from rcjax.policy.comparison import describe_rungs
 from rcjax.policy.counted import recorded_reference
 from rcjax.policy.decisions import Rule
 from rcjax.policy.following import PeriodBill
@@ -33,7 +34,7 @@ from rcjax.serving.exchange import Caller
 from rcjax.serving.gateway.chat_request import ChatRequest, RequestLimits
 from rcjax.serving.gateway.clients import KeyRing
 from rcjax.serving.ledger import Ledger
-from rcjax.serving.models_file import ModelSettings, describe_variable, read_models
+from rcjax.serving.models_file import ModelSettings, describe_changes, describe_variable, read_models
 from rcjax.serving.openai_client import make_api_client, openai
 from rcjax.serving.totals import TotalsFile
 from rcjax.serving.usage import TOKEN_LIMITS, token_limit
@@ -213,6 +214,13 @@ class Deployment:
             return ()
         return (request.describe_unknown_form(self.request_forms),)
 
+    def describe_models(self) -> str:
+        """Describe the models that answer now, and those that the policy may ask once it has followed its bill."""
+        policy = self.cascade.policy
+        asked = {name for rung in policy.adjacent_rungs for name in rung.models}
+        later = ", ".join(name for name in policy.models if name not in asked)
+        return describe_rungs(policy) + (f"; as it follows its bill also {later}" if later and policy.follows else "")
+
     @property
     def version(self) -> tuple[str, bool]:
         """The policy's digest, and whether a file has the policy."""
@@ -262,9 +270,9 @@ class Catalog:
         changed = self.changed_policies(before)
         for name in changed:
             deployment = self.policies[name]
-            yield f"policy {name} is {deployment.digest} from now on: {' → '.join(deployment.policy.models)}"
+            yield f"policy {name} is {deployment.digest} from now on: {deployment.describe_models()}"
         if self.models != before.models:
-            yield f"{models} is loaded: {', '.join(self.models)}"
+            yield f"{models} is loaded: {'; '.join(describe_changes(before.models, self.models))}"
         if self.key_ring.named != before.key_ring.named:
             yield f"the file of keys is loaded: {', '.join(client.name or '' for client in self.key_ring.named)}"
         elif not changed and self.models == before.models:
@@ -344,26 +352,41 @@ class CatalogMaker:
             before: the last catalog, whose deployments of unchanged policies stay.
         """
         settings, deployments = self.settings, dict[str, Deployment]()
+        self._require_tables(policies, models)  # before any key is needed: the file may be another one
+        endpoints = {name: self._endpoint(model) for name, model in models.items()}
+        for name, policy in policies.items():
+            try:
+                deployments[name] = self._deploy(name, policy, models, before)
+            except ValueError as problem:
+                raise ValueError(f"{self._source_of(name, policy)}: {problem}") from None
+        caller = Caller(endpoints, self.log, 2 * settings.limits.concurrency, self.observe)
+        return Catalog(deployments, models, caller, settings.make_key_ring(deployments, models))
+
+    def _source_of(self, name: str, policy: AbstractPolicy | None) -> str:
+        """Return the name of a policy's file, or the option in its place."""
+        path = self.settings.policies[name]
+        return f"--pass {self.settings.pass_model}" if path is None or policy is None else path.name
+
+    def _require_tables(
+        self, policies: Mapping[str, AbstractPolicy | None], models: Mapping[str, ModelSettings]
+    ) -> None:
+        """Raise ValueError if a model lacks a table, or has the name of a policy."""
+        settings = self.settings
         for option, names in {"--shadow-models": settings.shadow_models, "--pass": (settings.pass_model,)}.items():
             missing = ", ".join(name for name in names if name is not None and name not in models)
             if missing:
                 raise ValueError(
                     f"{option}: {settings.models_file.name} has no table for {missing}: add it, or name another"
                 )
-        endpoints = {name: self._endpoint(model) for name, model in models.items()}
         for name, policy in policies.items():
-            path = settings.policies[name]
-            where = path.name if path is not None and policy is not None else f"--pass {settings.pass_model}"
             if name in models:
                 raise ValueError(
                     f"{settings.models_file.name}: {name} is the name of a policy too: give one another name"
                 )
-            try:
-                deployments[name] = self._deploy(name, policy, models, before)
-            except ValueError as problem:
-                raise ValueError(f"{where}: {problem}") from None
-        caller = Caller(endpoints, self.log, 2 * settings.limits.concurrency, self.observe)
-        return Catalog(deployments, models, caller, settings.make_key_ring(deployments, models))
+            missing = ", ".join(model for model in (policy.models if policy else ()) if model not in models)
+            if missing:
+                problem = f"it asks {missing}, for which {settings.models.name} has no table: add it"
+                raise ValueError(f"{self._source_of(name, policy)}: {problem}")
 
     def _deploy(
         self, name: str, tuned: AbstractPolicy | None, models: Mapping[str, ModelSettings], before: Catalog | None
@@ -377,9 +400,6 @@ class CatalogMaker:
             return before.policies[name]
         recorded_tuning(policy)  # a fault in the record is found now, not when the policy is tuned again
         records = recorded_request_settings(policy)
-        missing = ", ".join(model for model in policy.models if model not in models)
-        if missing:
-            raise ValueError(f"it asks {missing}, for which {settings.models_file.name} has no table: add it")
         names = *policy.models, *self._shadow_models(tuned, models)
         called = {name: self._with_recorded_options(models[name], records.get(name, {})) for name in names}
         period = None if policy.period is None else replace(policy.period, money=policy.period.money * settings.share)

@@ -459,7 +459,10 @@ def make_completion(report: Mapping[str, Any], result: Result, choices: Sequence
 
 
 def split_into_chunks(whole: Mapping[str, Any], *, includes_usage: bool) -> Iterator[dict[str, Any]]:
-    """Split a completion into chunks: its content, its finish reasons and, with `includes_usage`, its tokens."""
+    """Split a completion into chunks: its content, its finish reasons and, with `includes_usage`, its tokens.
+
+    The last chunk has the report of the cascade.
+    """
     shared = {name: value for name, value in whole.items() if name in _CHUNK_FIELDS}
     others = {name: value for name, value in whole.items() if name not in _CHUNK_FIELDS | _GATEWAY_FIELDS}
     head = {**shared, "object": _CHUNK, **({"usage": None} if includes_usage else {})}
@@ -470,9 +473,10 @@ def split_into_chunks(whole: Mapping[str, Any], *, includes_usage: bool) -> Iter
         contents.append({**_EMPTY, "index": rest.get("index", 0), **first})
         ends.append({**_EMPTY, "index": 0, **rest})
     yield {**head, **others, "choices": contents}
-    yield {**head, "choices": ends, "rcjax": whole["rcjax"]}
+    report = {"rcjax": whole["rcjax"]}
+    yield {**head, "choices": ends, **({} if includes_usage else report)}
     if includes_usage:
-        yield {**head, "choices": [], "usage": whole["usage"], "rcjax": whole["rcjax"]}
+        yield {**head, "choices": [], "usage": whole["usage"], **report}
 
 
 def _make_delta(message: Any) -> dict[str, Any]:

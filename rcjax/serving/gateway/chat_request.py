@@ -155,7 +155,8 @@ class ChatRequest:
         For a judged answer, leave out `n`, the fields of log-probabilities if the client wants none, and the fields of
         `_NOT_JUDGED` that are not in `checked`, whose values are defaults.
 
-        >>> parse_chat_request({"model": "m", "messages": [{}], "seed": 1, "top_k": 2}).options(judged=True)
+        >>> request = {"model": "m", "messages": [{"role": "user"}], "seed": 1, "top_k": 2}
+        >>> parse_chat_request(request).options(judged=True)
         {'seed': 1, 'extra_body': {'top_k': 2}}
         """
         fields = {name: value for name, value in self.fields.items() if value is not None}
@@ -191,6 +192,9 @@ def parse_chat_request(data: Mapping[str, Any]) -> ChatRequest:
         raise invalid_field("model", "must be a text: the name of a policy, or of a model; GET /v1/models lists them")
     if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
         raise invalid_field("messages", "must be a list of one or more messages, each an object")
+    for index, message in enumerate(messages):
+        if message.get("role") not in _ROLES:
+            raise invalid_field(f"messages[{index}].role", f"must be {', '.join(_ROLES[:-1])} or {_ROLES[-1]}")
     _check_types(data)
     options = data.get("stream_options")
     return ChatRequest(
@@ -233,9 +237,16 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 _MAX_CHOICES = 128  # answers, and alternatives of a token, that a request may ask for
 
+_ROLES = ("developer", "system", "user", "assistant", "tool", "function")
+
+_RANGES = {"temperature": (0, 2), "top_p": (0, 1), "frequency_penalty": (-2, 2), "presence_penalty": (-2, 2)}
+
 
 def _check_types(data: Mapping[str, Any]) -> None:
-    """Refuse a wrong type in a field that the gateway reads."""
+    """Refuse an invalid value in a field that the gateway reads, or whose values OpenAI's API fixes.
+
+    An endpoint would refuse it too, once for each model that a policy asks.
+    """
     for name in ("stream", "logprobs"):
         if not isinstance(data.get(name), bool | None):
             raise invalid_field(name, "must be true or false")
@@ -243,6 +254,12 @@ def _check_types(data: Mapping[str, Any]) -> None:
         value = data.get(name)
         if value is not None and (type(value) is not int or not lowest <= value <= _MAX_CHOICES):
             raise invalid_field(name, f"must be a whole number from {lowest} to {_MAX_CHOICES}")
+    for name in TOKEN_LIMITS:
+        require_token_limit(name, data.get(name))
+    for name, (low, high) in _RANGES.items():
+        value = data.get(name)
+        if value is not None and (type(value) not in (int, float) or not low <= value <= high):
+            raise invalid_field(name, f"must be a number from {low} to {high}")
     _check_tools(data)
     options = data.get("stream_options")
     if not isinstance(options, dict | None):
@@ -251,6 +268,12 @@ def _check_types(data: Mapping[str, Any]) -> None:
         raise invalid_field("stream_options", "needs stream=true")
     if data.get("top_logprobs") and not data.get("logprobs"):
         raise invalid_field("top_logprobs", "needs logprobs=true")
+
+
+def require_token_limit(name: str, value: object) -> None:
+    """Refuse a field that is neither a limit on tokens nor empty with ApiError."""
+    if value is not None and (type(value) is not int or value < 1):
+        raise invalid_field(name, "must be a whole number above 0")
 
 
 def _check_tools(data: Mapping[str, Any]) -> None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import multiprocessing
 import os
 import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -247,6 +249,8 @@ def _build_worker_app(settings: Settings, *, alone: bool) -> Starlette:
     """
     warnings.showwarning = lambda message, *_, **__: _LOGGER.warning("%s", message)
     warnings.simplefilter("always", CascadeWarning)  # its callers avoid repetitions
+    if not alone:
+        threading.Thread(target=_end_after_supervisor, daemon=True).start()
     try:
         app = build_app(settings)
     except (ValueError, OSError) as problem:
@@ -259,6 +263,14 @@ def _build_worker_app(settings: Settings, *, alone: bool) -> Starlette:
     gc.collect()
     gc.freeze()
     return app
+
+
+def _end_after_supervisor() -> None:
+    """Wait for the supervisor's end, and end this worker as SIGTERM does: a killed supervisor sends no signal."""
+    supervisor = multiprocessing.parent_process()
+    if supervisor is not None:
+        supervisor.join()
+        signal.raise_signal(signal.SIGTERM)
 
 
 def _format_url(host: str, port: int) -> str:

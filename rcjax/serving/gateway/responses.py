@@ -19,7 +19,7 @@ from rcjax.policy.signals.replies import token_content
 from rcjax.serving.completions import REASONING, choice_text
 from rcjax.serving.failures import ApiError, invalid_field, is_withheld, raw_finish_reason
 from rcjax.serving.gateway.chat import STREAM, Responder, encode_json, split_into_chunks
-from rcjax.serving.gateway.chat_request import ChatRequest, parse_chat_request, read_object
+from rcjax.serving.gateway.chat_request import ChatRequest, parse_chat_request, read_object, require_token_limit
 
 _Fields = Mapping[str, Any]
 
@@ -131,6 +131,7 @@ def _translate_options(data: _Fields) -> Iterator[tuple[str, Any]]:
     if data.get("top_logprobs") or "message.output_text.logprobs" in included:
         yield from (("logprobs", True), ("top_logprobs", data.get("top_logprobs")))
     if "max_output_tokens" in data:
+        require_token_limit("max_output_tokens", data["max_output_tokens"])
         yield "max_completion_tokens", data["max_output_tokens"]
     reasoning = _select_fields(_read_typed(data, "reasoning", dict) or {}, ["effort"], "reasoning.")
     yield from ((f"reasoning_{name}", value) for name, value in reasoning.items())

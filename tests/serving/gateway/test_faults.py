@@ -127,7 +127,7 @@ def test_errors_name_their_query(monkeypatch, caplog):
 
         monkeypatch.setattr(RequestHandler, "answer", broken)
         reply = service.post(
-            {"model": "policy", "messages": [{"content": "a secret of the client"}]}, x_rcjax_query="q3"
+            {"model": "policy", "messages": [{"role": "user", "content": "a secret of the client"}]}, x_rcjax_query="q3"
         )
         page = service.get("/metrics").body.decode()
     assert 'rcjax_refused_requests_total{reason="internal_error",status="500"} 1.0' in page

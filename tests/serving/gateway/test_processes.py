@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from helpers.chat_server import Response, sure
-from helpers.gateway_service import SURE, gateway_process, until
+from helpers.gateway_service import SURE, command_of, gateway_process, until
 from test_hostile_requests import QUESTION
 from test_reloading import alone
 
@@ -84,6 +84,24 @@ def test_a_worker_that_cannot_start_says_so_until_it_can():
         assert service.ask().status == 200
         (service.folder / "policy.json").write_text(good)
         until(lambda: figure(service, "worker_starts_total") == 3)
+        assert "Traceback" not in said(service)
+
+
+@pytest.mark.thorough
+def test_workers_end_after_their_supervisor_was_killed():
+    """They finish the requests under way, and free the port for the next service."""
+    with gateway_process(None, answers, "--workers", 2) as service, ThreadPoolExecutor(1) as caller:
+        until(lambda: figure(service, "worker_starts_total") == 2)
+        workers, (host, port) = service.workers(), service.url.removeprefix("http://").split(":")
+        try:
+            last = caller.submit(service.ask, "slow")
+            service.server.wait_for(1)
+            service.process.kill()
+            assert last.result().status == 200
+            until(lambda: refuses(host, port) and not any(map(command_of, workers)))
+        finally:
+            for worker in filter(command_of, workers):
+                os.kill(worker, signal.SIGKILL)
         assert "Traceback" not in said(service)
 
 

@@ -67,7 +67,7 @@ def test_a_changed_file_is_loaded_and_a_broken_file_is_not(line):
         os.utime(path)
         assert line() == "the files were read again: nothing has changed"
         alone("large").save(path)
-        assert re.fullmatch(r"policy a\\x1bb is \S+ from now on: large", line())
+        assert re.fullmatch(r"policy a\\x1bb is \S+ from now on: large alone", line())
         put(path, "{")
         assert line().startswith(f"{refused}{service.folder}/a\\x1bb.json: not JSON")
         path.unlink()
@@ -78,10 +78,12 @@ def test_a_changed_file_is_loaded_and_a_broken_file_is_not(line):
         text = models.read_text()
         put(models, text + "\n" + text.replace('"small"', '"new"').split("\n\n")[0])
         assert line().startswith("policy a\\x1bb is ")
-        assert line().startswith("models.toml is loaded: small, ")
+        assert line() == "models.toml is loaded: new is added"
         assert (model(), service.ask(model="two").json["model"]) == ("new", "large")
         page = service.get("/metrics").body.decode()
         assert 'rcjax_reloads_total{outcome="taken up",policy="a\x1bb"} 2.0' in page
+        put(models, models.read_text().replace("input = 3\n", "input = 6\n"))
+        assert line() == "models.toml is loaded: large: input 3 → 6"
         before = refusals(page, "a\x1bb"), refusals(page, "two")
         put(models, "")
         assert line().startswith(f"{refused}models.toml: no models")
@@ -149,7 +151,7 @@ def test_a_changed_config_map_of_kubernetes_is_loaded(line):
         said = line()
         while "from now on" not in said:  # while the files were moved, one was missing or another one
             said = line()
-        assert said.endswith(" from now on: large")
+        assert said.endswith(" from now on: large alone")
         assert service.ask().json["model"] == "large"
 
 
@@ -164,7 +166,7 @@ def test_one_model_answers_all_requests_until_there_is_a_policy(line):
         assert {row["model"]: row["logprob"] for row in rows} == logprobs
         assert {(row["calibrated"], row["shadow"]) for row in rows} == {(None, True)}
         alone("large").save(service.folder / "policy.json")
-        assert line().endswith(" from now on: large")
+        assert line().endswith(" from now on: large alone")
         (service.folder / "policy.json").unlink()
         assert line().startswith("a new file is refused")
         reply = service.ask()
@@ -175,7 +177,7 @@ def test_a_policy_file_without_calibrations_is_a_policy(line):
     policy = Policy(("small",), {}, {"small": (Rule(1.0, "answer"),)}, {"small": 0.0})
     with gateway({"policy": None}, answers, pass_model="small", shadow=1.0, shadow_models=("middle",)) as service:
         policy.save(service.folder / "policy.json")  # with the digest of the policy that passes everything to a model
-        assert line().endswith(" from now on: small")
+        assert line().endswith(" from now on: small alone")
         deployment = service.app.state.gateway.catalog.policies["policy"]
         assert not deployment.is_untuned
         assert deployment.shadow_cost is not None
@@ -201,14 +203,14 @@ def test_an_error_in_a_step_of_the_watch_ends_no_watch(line, monkeypatch):
             broken.setattr(Billing, "catch_up", failing(Billing.catch_up))
             assert line() == "the spending of other workers cannot be read: boom"
             alone("large").save(service.folder / "policy.json")
-            assert line().endswith(" from now on: large")
+            assert line().endswith(" from now on: large alone")
         with monkeypatch.context() as broken:
             broken.setattr(Billing, "continue_from", failing(Billing.continue_from))
             alone("small").save(service.folder / "policy.json")
             assert line() == "new files are not loaded: boom"
             assert service.ask().json["model"] == "large"
         alone("middle").save(service.folder / "policy.json")
-        assert line().endswith(" from now on: middle")
+        assert line().endswith(" from now on: middle alone")
         assert service.ask().json["model"] == "middle"
 
 
@@ -226,7 +228,7 @@ def test_a_file_that_cannot_be_read_for_a_moment_is_read_again_and_logged_once(l
         monkeypatch.setattr(gateway_module.CatalogMaker, "read", fail)
         alone("large").save(service.folder / "policy.json")
         assert line().startswith("a new file is refused, the old policies stay: ")
-        assert line().endswith(" from now on: large")
+        assert line().endswith(" from now on: large alone")
         assert len(failed) == 3
 
 

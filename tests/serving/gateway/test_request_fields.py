@@ -20,6 +20,10 @@ JUDGED = {
 }
 VALUES = (0, -1.5, 2**63 - 1, False, "\n", [], ["a", "ü"], {}, {"a": [None, {"λ": 1}]})
 
+#: Fields whose values the gateway checks, and values at their ends.
+CHECKED = {"frequency_penalty": -2, "presence_penalty": 2.0, "temperature": 2, "top_p": 0}
+CHECKED |= {"max_completion_tokens": 2**40, "max_tokens": 1}
+
 #: Fields that no policy judges: they reach the model for that unchanged.
 NOT_JUDGED = {
     "audio": [{"voice": "alloy", "format": "mp3"}],
@@ -53,7 +57,14 @@ APART = {"messages", "model", "logprobs", "top_logprobs", "stream", "stream_opti
 REFUSED = {
     "model": [None, "", ["policy"]],
     "messages": [None, [], "A or B?", ["A or B?"]],
+    "messages[0].role": ["usr", None, 1, ["user"]],
     "n": [0, True, 1.5, "2", 10**6],
+    "temperature": ["hot", -0.1, 2.1, True, [1]],
+    "top_p": [1.5, "all"],
+    "frequency_penalty": [-2.5],
+    "presence_penalty": [{}],
+    "max_tokens": [-1, 0, 1.5, "64", True],
+    "max_completion_tokens": [-1],
     "top_logprobs": [-1, True, "5", 129, 5],
     "logprobs": [1, "true"],
     "stream": [0, []],
@@ -97,7 +108,7 @@ def test_every_field_is_judged_or_passed_on_unchanged_to_the_largest_model(servi
     known = {*completion_create_params.CompletionCreateParamsBase.__annotations__, *streaming}
     new = sorted(known - {*JUDGED, *NOT_JUDGED, *APART})
     assert not new, f"the client of OpenAI has new fields: say in {__name__} what becomes of {', '.join(new)}"
-    fields = {name: VALUES[number % len(VALUES)] for number, name in enumerate(sorted(JUDGED))}
+    fields = {name: VALUES[number % len(VALUES)] for number, name in enumerate(sorted(JUDGED))} | CHECKED
     others = {"top_k": 40, "extra_body": {"a": 1}, "timeout": 3, "self": 1, "ünknown field": [None, {"a": None}]}
     for model, asked in (("policy", ASKED), ("large", {"model": "org/large", "messages": QUESTION})):
         _, (request,) = sent(service, model=model, **fields, **others)
@@ -117,7 +128,9 @@ def test_every_field_is_judged_or_passed_on_unchanged_to_the_largest_model(servi
 
 def test_an_invalid_field_is_refused(service):
     for name, value in rows(REFUSED):
-        reply, requests = sent(service, **{name: value})
+        is_role = name == "messages[0].role"
+        fields = {"messages": [{"role": value, "content": "A or B?"}]} if is_role else {name: value}
+        reply, requests = sent(service, **fields)
         error = reply.json["error"]
         assert (reply.status, requests, error["param"]) == (400, [], name), value
         assert error["type"] == "invalid_request_error"

@@ -77,6 +77,8 @@ REFUSED = [
     ("input[0].content[0].file_id", {"input": said({"type": "input_image", "file_id": "file-1"})}),
     ("input[0].output[0].type", {"input": [{**OUTPUT, "output": [{"type": "input_image", "image_url": "data:"}]}]}),
     ("input[0].call_id", {"input": [{**OUTPUT, "call_id": None}]}),
+    *(("max_output_tokens", {"max_output_tokens": value}) for value in (0, "64")),
+    ("temperature", {"temperature": "hot"}),
     ("reasoning", {"reasoning": "low"}),
     ("reasoning.summary", {"reasoning": {"summary": "auto"}}),
     *(("tools[0].type", {"tools": [tool]}) for tool in ({"type": "web_search"}, {"type": "custom", "name": "sh"}, {})),
@@ -100,6 +102,7 @@ BY_POLICY = {"model": "org/small", "messages": MESSAGES, "logprobs": True, "top_
 
 def test_a_field_reaches_a_model_by_its_name_there(service):
     same = {name: f"{name} of a test" for name in (HERE & THERE) - TRANSLATED - {"model", "store"}}
+    same |= {"temperature": 0.5, "top_p": 1}
     nothing = [({name: None}, {}) for name in sorted(HERE - {"model", "input"})]
     for fields, chat in ((same, same), *JUDGED, *nothing):
         reply, requests = sent(service, **fields)

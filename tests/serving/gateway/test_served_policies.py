@@ -96,6 +96,16 @@ def test_every_signal(service, unsure, model, asked, stream):
         assert report["cost"] == float(reply.headers["x-rcjax-cost"]) > 0
 
 
+@pytest.mark.parametrize("unsure", [(), ("small", "middle")])
+@pytest.mark.parametrize("usage", [{}, {"stream_options": {"include_usage": True}}])
+def test_a_stream_has_one_report(service, unsure, usage):
+    """A client may add up the costs of all pieces. The report is in the last piece, whether or not models stream."""
+    service.server.behave.unsure, service.server.behave.failing = unsure, ()
+    *events, done = service.ask("Which city?", stream=True, **usage).events
+    assert done == "[DONE]"
+    assert ["rcjax" in event for event in events] == [*[False] * (len(events) - 1), True]
+
+
 def test_a_second_question_keeps_nobody_waiting():
     """The last model's answer is complete before the model's second answer, which gives the confidence."""
     go_on = threading.Event()
