@@ -385,7 +385,7 @@ class CatalogMaker:
                 )
             missing = ", ".join(model for model in (policy.models if policy else ()) if model not in models)
             if missing:
-                problem = f"it asks {missing}, for which {settings.models.name} has no table: add it"
+                problem = f"it asks {missing}, for which {settings.models_file.name} has no table: add it"
                 raise ValueError(f"{self._source_of(name, policy)}: {problem}")
 
     def _deploy(
