@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from rcjax._base.tokens import Tokens
-from rcjax.collecting.answer_file import AnswerFile, AnswerRows
+from rcjax.collecting.answer_file import LOST, AnswerFile, AnswerRows
 from rcjax.collecting.graders import GraderError
 from rcjax.collecting.grading import Graders, make_ask_judge, make_graders
 from rcjax.collecting.questions import Question
@@ -436,6 +436,7 @@ def _observed_ratio(
     """
     by_query = {question.query: question for question in questions}
     rows = [row for row in answers.rows.values() if row["model"] == setup.name and row["query"] in by_query]
+    rows = [row for row in rows if row.get("error") != LOST]  # of a lost call only the worst case is known
     usual = [_usual_cost(setup, by_query[row["query"]], judge) for row in rows if not has_failed(row)]
     if not sum(usual):
         return Decimal(1)

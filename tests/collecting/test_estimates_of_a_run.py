@@ -100,6 +100,20 @@ def test_judges_are_counted_before_and_after_there_are_some(place):
     assert likely == pytest.approx(float(document["spent"]) - spent, rel=0.35)
 
 
+def test_calls_lost_at_a_kill_do_not_raise_the_estimate(place):
+    """Their worst case counts as spent, but says nothing about the calls to come."""
+    how, rows = ("--signal", "length", "--json"), of_text(30)
+    collect(place, Short(), *how, rows=rows[:10], names=("small", "large"))
+    likely = before(collect(place, Short(), *how, "--dry-run", rows=rows, names=("small", "large"))[0])[1]
+    notes = [{"call": f"lost{i}", "query": f"q{i}", "model": "small", "at_most": 0.01} for i in range(8)]
+    journal = place / "answers.jsonl.under-way"
+    journal.write_text("".join(json.dumps(note) + "\n" for note in notes))
+    result, _ = collect(place, Short(), *how, rows=rows, names=("small", "large"))
+    assert "8 calls were under way" in result.stderr
+    assert before(result)[0]["spent"] > 0.08
+    assert before(result)[1] == pytest.approx(likely)
+
+
 def test_the_slowest_model_tells_how_long_a_run_still_takes():
     def at(run, seconds):
         return describe_progress(run, time.monotonic() - seconds)
