@@ -464,7 +464,9 @@ def _show_collected(document: Mapping[str, Any], source: Path) -> None:
     for reason in dict.fromkeys(document["stopped"].values()):
         names = ", ".join(name for name, stop_reason in document["stopped"].items() if stop_reason == reason)
         screen.hang("stopped", f"{names}: {reason}")
-    _show_graded(screen, document)
+    if document["graded_by"]:
+        show_graded(screen, document["graded_by"])
+        show_ungraded(screen, document["ungraded"], document["without_reference"])
     if document["grading"]:
         screen.hang("grading", f"stopped: {document['grading']}")
     if document["budget_spent"]:
@@ -474,11 +476,10 @@ def _show_collected(document: Mapping[str, Any], source: Path) -> None:
     screen.next_step(*_advise_next(document, source))
 
 
-def _show_graded(screen: Screen, document: Mapping[str, Any]) -> None:
-    graders = sorted(document["graded_by"].items(), key=lambda item: -item[1])
-    if graders:
-        screen.hang("graded", ", ".join(f"{count(number, 'answer')} by {name}" for name, number in graders))
-        show_ungraded(screen, document["ungraded"], document["without_reference"])
+def show_graded(screen: Screen, graded_by: Mapping[str, int]) -> None:
+    """Print the number of answers with a verdict, by grader."""
+    graders = sorted(graded_by.items(), key=lambda item: -item[1])
+    screen.hang("graded", ", ".join(f"{count(number, 'answer')} by {name}" for name, number in graders))
 
 
 _UNGRADED = "no answer is graded: give --grade (rcjax grade --help), or label some by hand"

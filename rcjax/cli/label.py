@@ -19,7 +19,7 @@ from rich.rule import Rule
 from rcjax._base.codec import visible
 from rcjax._base.figures import count, format_number, percent
 from rcjax.cli.app import start_jax
-from rcjax.cli.collect import show_ungraded
+from rcjax.cli.collect import show_graded, show_ungraded
 from rcjax.cli.console import (
     INTERRUPTED,
     Progress,
@@ -354,7 +354,7 @@ def grade(
         options = GradingOptions(column, again, verdicts.reference, calls, report_progress=progress.note)
         with busy("grading", progress=progress), terminable():
             regraded, spent, notes = asyncio.run(_grade(plan, file, by_id, options))
-        document = {name: getattr(regraded, name) for name in ("graded", "changed", "labelled", "agreement")}
+        document = {name: getattr(regraded, name) for name in ("graded", "graded_by", "changed", "labelled", "agreement")}
         document |= {"without_verdict": regraded.without, "spent": spent, "notes": notes}
         document |= {} if shadow is None else {"left_out": shadow.left_out}
         conclude(document, partial(_show_grading, document, file.path), as_json=json_, problem=regraded.problem)
@@ -426,7 +426,6 @@ async def _grade(
     from rcjax.collecting.plan import RunResources
 
     async with aclosing(RunResources(plan)) as resources:
-        resources.graders.require(questions.values())
         regraded = await regrade(file, questions, resources.graders, resources.budget, options)
         return regraded, float(resources.budget.spent), [*resources.graders.remarks(), *regraded.remarks]
 
@@ -437,6 +436,8 @@ def _show_grading(document: Mapping[str, Any], path: Any) -> None:
     new = f"{document['changed']:,} with a verdict that they had not before"
     heading = f"{count(document['graded'], 'answer')} graded, {new}"
     screen.print(heading, style="bold")
+    if document["graded"]:
+        show_graded(screen, document["graded_by"])
     show_ungraded(screen, document["without_verdict"])
     if document["labelled"]:
         labels = f"{count(document['labelled'], 'label')} in correct"
