@@ -2,8 +2,10 @@
 
 import asyncio
 import errno
+import json
 import os
 import signal
+import warnings
 
 import pytest
 from helpers.chat_server import served
@@ -51,6 +53,19 @@ def test_after_many_kills_the_log_is_the_same(kills, place):
     same = killed.take([killed.queries.index(query) for query in whole.queries])
     for name in ("logprob", "correct", "answer"):  # costs count what a broken connection may have cost, too
         assert getattr(same, name).tolist() == getattr(whole, name).tolist()
+
+
+def test_a_killed_log_can_be_read_with_its_verdicts(place):
+    """Each answer has a line, and another one with its verdict: the later line of a call counts."""
+    collect(place, Models(), "--signal", "choice", names=["tiny", "large"])
+    log, graded = place / "answers.jsonl", lines(place)
+    whole = rcjax.read_log(log, task="choice")
+    plain = [row | {"correct": None, "graded_by": None} for row in graded]
+    log.write_text("".join(json.dumps(row) + "\n" for row in [*plain, *graded]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # such as that of rows left out
+        killed = rcjax.read_log(log, task="choice")
+    assert killed.correct.tolist() == whole.correct.tolist()
 
 
 def test_an_interrupt_finishes_the_calls_under_way(place):
