@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rcjax.collecting.plan import Capabilities, ModelSetup, Plan, RunResources
     from rcjax.collecting.questions import Question
     from rcjax.collecting.run import Run
+    from rcjax.logs.importing.evaluations import Evaluations
 
 
 def import_(
@@ -93,21 +94,22 @@ def import_(
     summary = summarise_models(evaluations.frame)
     document = summary | {"notes": list(evaluations.notes), "unreadable": list(evaluations.unreadable)}
     document |= {} if problem else {"out": str(out)}
-    show = partial(_show_import, summary, evaluations.notes, None if problem else out)
+    show = partial(_show_import, summary, evaluations, None if problem else out)
     conclude(document, show, as_json=json_, problem=problem)
 
 
 @escape_arguments
-def _show_import(summary: Mapping[str, Any], notes: Sequence[str], out: Path | None) -> None:
+def _show_import(summary: Mapping[str, Any], evaluations: Evaluations, out: Path | None) -> None:
     screen = Screen()
     queries, models = summary["queries"], summary["models"]
     heading = f"{count(queries, 'query')}, {summary['answered_by_all']:,} of them answered by all of "
     screen.print(heading + count(len(models), "model"), style="bold")
     screen.print(models_table(models, "mean score" if summary.get("scored") else "accuracy"))
-    screen.hang("note", *notes)
+    screen.hang("note", *evaluations.notes)
     if out is not None:
         screen.hang("written", f"to {out}")
-        screen.next_step(*next_of_answers(summary, out, _TO_LABEL))
+        task = "choice" if evaluations.has_letters else None
+        screen.next_step(*next_of_answers(summary, out, _TO_LABEL, task=task))
 
 
 _TO_LABEL = "no answer has a label: give them to rcjax tune with --labels, or label some by hand"
@@ -118,7 +120,7 @@ def next_of_answers(summary: Mapping[str, Any], out: object, unlabelled: str, **
     """Return (advice, command) for a log of answers; the command accepts the log.
 
     Args:
-        summary: `models`, and the number of queries `answered_by_all`, from `summarise_models`.
+        summary: `models`, and the numbers of `queries` and of queries `answered_by_all`, from `summarise_models`.
         out: path of the log.
         unlabelled: advice if no answer has a label.
         options: `questions` for `rcjax label`, and `task` for `rcjax tune`; None to leave one out.
@@ -128,6 +130,9 @@ def next_of_answers(summary: Mapping[str, Any], out: object, unlabelled: str, **
     models, queries = summary["models"], summary["answered_by_all"]
     if len(models) < 2:
         return "add the answers of another model: a cascade needs two", ""
+    if queries < MIN_QUERIES <= (in_all := summary.get("queries", queries)):
+        fact = f"{queries:,} of {in_all:,} queries have an answer of every model: too few to tune"
+        return f"have all models answer the same queries, under the same ids: {fact}", ""
     if queries < MIN_QUERIES:
         return f"add more: {count(queries, 'query')} that all models answered tell too little; log a hundred", ""
     if all(row["accuracy"] in (0, 1) for row in models) and len({row["accuracy"] for row in models}) == 1:

@@ -196,6 +196,12 @@ class Evaluations:
     """Messages about unreadable files and parts of files."""
 
     @property
+    def has_letters(self) -> bool:
+        """Whether there are answers, and each is a letter, as that of a choice."""
+        answers = self.frame["answer"].drop_nulls() if "answer" in self.frame.columns else pl.Series(dtype=pl.String)
+        return bool(len(answers) and answers.str.contains("^[A-Z]$").all())
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about the assumptions and the answers left out."""
         return self.assumed if self.left_out is None else (*self.assumed, self.left_out)
@@ -418,17 +424,18 @@ def build_frame(rows: list[Line], options: ImportOptions, *, sampled: bool) -> t
     Raises LogError if some model has no cost, and some row no tokens, not even estimated ones.
     """
     notes = list[str]()
-    priced = {row["model"] for row in rows if row.get("cost") is not None} == {row["model"] for row in rows}
+    models = dict.fromkeys(row["model"] for row in rows)
+    priced = {row["model"] for row in rows if row.get("cost") is not None}
     if estimated := sum(bool(row.get("estimated")) for row in rows):
         origin = f"estimated, {CHARACTERS:g} characters each"
         notes.append(f"the files have no token counts of {count(estimated, 'answer')}: they are {origin}")
     counted = all(row.get(name) is not None for row in rows for name in TOKENS)
-    if priced:
-        for row in rows:  # `read_log` replaces a cost of 0 by the mean of the model's other costs
-            row["cost"] = row.get("cost") or 0.0
-    elif counted:
-        notes.append("the files have no costs: tune with --prices")
-    else:
+    for row in rows if priced else ():  # `read_log` replaces a cost of 0 by the mean of the model's other costs
+        row["cost"] = row.get("cost") or (0.0 if row["model"] in priced else None)
+    if len(priced) < len(models) and counted:
+        of_models = f" of {listed(name for name in models if name not in priced)}" if priced else ""
+        notes.append(f"the files have no costs{of_models}: tune with --prices")
+    elif len(priced) < len(models):
         advice = "a table needs a column cost, or input_tokens and output_tokens"
         raise LogError(f"the files have neither costs nor tokens, nor texts to estimate tokens: {advice}")
     scored = any(row["correct"] not in (None, 0, 1) for row in rows)
@@ -443,7 +450,7 @@ def build_frame(rows: list[Line], options: ImportOptions, *, sampled: bool) -> t
     schema |= {"correct": pl.Float64 if scored else pl.Int8, "logprob": pl.Float64}
     schema |= dict.fromkeys([*answers, *["prompt"] * options.prompts], pl.String)
     caches = [name for name in CACHED if counted and any(row.get(name) for row in rows)]
-    schema |= dict.fromkeys([*TOKENS * counted, *caches, *["cost"] * priced, *["seconds"] * timed], pl.Float64)
+    schema |= dict.fromkeys([*TOKENS * counted, *caches, *["cost"] * bool(priced), *["seconds"] * timed], pl.Float64)
     frame = pl.DataFrame({name: [row.get(name) for row in rows] for name in schema}, schema=schema, strict=False)
     return frame.rename({"correct": "score"}) if scored else frame, notes
 
