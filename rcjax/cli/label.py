@@ -181,7 +181,7 @@ def _draw_between(
     cells = disagreements.draw(n, seed)
     rows = {name: row for row, name in enumerate(data.queries)}
     part = disagreements.log
-    drawn = sorted((rows[part.queries[query]], data.models.index(part.models[model])) for query, model in cells)
+    drawn = [(rows[part.queries[query]], data.models.index(part.models[model])) for query, model in cells]
     differ, queries = count(int(disagreements.differ.sum()), "query"), len({query for query, _ in cells})
     return drawn, f"those to {queries:,} of the {differ} of {data.n_queries:,} that the two answer differently"
 

@@ -223,9 +223,9 @@ _NUMBER = r"^[+-]?\d+(?:[.,]\d+)*\s?%?$"
 
 
 def draw_answers(log: Log, number: int, seed: int = 0) -> list[tuple[int, int]]:
-    """Draw `number` answers without a label, or all; return their (query, model) positions in order of the queries.
+    """Draw `number` answers without a label, or all; return their (query, model) positions.
 
-    All models end up with equally many labels if possible, and all unlabelled answers of a model are equally likely.
+    The order is random, so that labels up to any place are a random sample; the answers to a query stand together. All models end up with equally many labels if possible, and all unlabelled answers of a model are equally likely.
     Raises `LogError` if every answer has a label.
     """
     unlabelled = np.asarray(log.answered) & ~log.labelled
@@ -237,7 +237,10 @@ def draw_answers(log: Log, number: int, seed: int = 0) -> list[tuple[int, int]]:
         sizes[np.where(sizes < max_sizes, labels + sizes, np.inf).argmin()] += 1
     columns = zip(unlabelled.T, sizes, strict=True)
     queries_by_model = (rng.choice(np.flatnonzero(column), size, replace=False) for column, size in columns)
-    return sorted((int(query), model) for model, queries in enumerate(queries_by_model) for query in queries)
+    drawn = [(int(query), model) for model, queries in enumerate(queries_by_model) for query in queries]
+    rng.shuffle(drawn)
+    place = rng.permutation(log.n_queries)
+    return sorted(drawn, key=lambda answer: place[answer[0]])
 
 
 def refuse_scores(log: Log) -> None:
