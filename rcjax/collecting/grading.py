@@ -17,6 +17,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
+from rcjax._base.codec import object_in
 from rcjax._base.figures import count
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.graders import (
@@ -153,6 +154,8 @@ def suited_grader(question: Question) -> str | None:
         return "call" if question.options.get("tools") else "json"
     if question.choices:
         return "choice"
+    if all(object_in(text) for text in question.reference):
+        return "json"
     return "number" if all(is_number(text) for text in question.reference) else "exact"
 
 

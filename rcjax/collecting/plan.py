@@ -254,6 +254,9 @@ def _require_options(name: str, options: Mapping[str, Any]) -> None:
         value = options.get(limit, 1)
         if type(value) is not int or value < 1:
             raise ValueError(f"model {name}: options: {limit} must be a whole number, 1 or more")
+    for option in ("temperature", "top_p", "presence_penalty", "frequency_penalty"):
+        if type(options.get(option, 0)) not in (int, float):
+            raise ValueError(f"model {name}: options: {option} must be a number")
 
 
 async def probe_all(plan: Plan) -> list[Capabilities]:

@@ -240,6 +240,7 @@ def test_a_probe_says_what_models_can_do(place):
     [
         ("{ max_tokns = 3 }", "model tiny: options: the client knows no max_tokns"),
         ("{ max_tokens = '3' }", "model tiny: options: max_tokens must be a whole number"),
+        ("{ temperature = 'hot' }", "model tiny: options: temperature must be a number"),
     ],
 )
 def test_invalid_options_are_refused(options, says, place):
