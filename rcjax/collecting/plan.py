@@ -9,7 +9,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -28,6 +28,7 @@ from rcjax.collecting.respondent import (
     NotCoveredError,
     Respondent,
     StoppedError,
+    describe_failure,
     max_costs,
     max_input_tokens,
     max_output_tokens,
@@ -123,7 +124,7 @@ async def probe(respondent: Respondent, options: Mapping[str, Any], usage: CallU
             reply = read_reply(await respondent.send(*request, expense=expense, attempts=_PROBE_ATTEMPTS))
             break
         except CallError as error:
-            problem = str(error)
+            problem = respondent.stopped or describe_failure(error)
             if error.failure.status not in (400, 422):
                 break
         except StoppedError as error:
@@ -176,6 +177,8 @@ class Plan:
     """Full score of graders; None if judges say right or wrong, and the scores of other graders go up to 1."""
     binary: bool = False
     """Whether graders must say right or wrong, and may not give scores."""
+    unasked: Collection[str] = ()
+    """Ids of the questions of the file that are not in the sample."""
 
 
 class RunResources:
@@ -393,6 +396,8 @@ class Estimate:
     """Number of questions with a missing answer."""
     calls: int
     """Number of missing answers."""
+    requests: int
+    """Number of requests for these, with the second questions of the signal."""
     likely_cost: float
     """Expected cost, judges and failures included: a prior from usual lengths, corrected by the observed costs."""
     max_cost: float
@@ -418,7 +423,9 @@ def estimate(
     usual = sum((_usual_cost(setup, question, judge) for question in waiting), _ZERO)
     observed = _observed_ratio(setup, questions, answers, judge)
     distinct = len({question.query for question in waiting})
-    return Estimate(setup.name, distinct, len(waiting), float(min(usual * observed, worst)), float(worst))
+    requests = sum(1 if second_options(setup.signal_for(question)) is None else 2 for question in waiting)
+    costs = float(min(usual * observed, worst)), float(worst)
+    return Estimate(setup.name, distinct, len(waiting), requests, *costs)
 
 
 _ZERO = Decimal(0)

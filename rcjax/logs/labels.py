@@ -225,7 +225,8 @@ _NUMBER = r"^[+-]?\d+(?:[.,]\d+)*\s?%?$"
 def draw_answers(log: Log, number: int, seed: int = 0) -> list[tuple[int, int]]:
     """Draw `number` answers without a label, or all; return their (query, model) positions.
 
-    The order is random, so that labels up to any place are a random sample; the answers to a query stand together. All models end up with equally many labels if possible, and all unlabelled answers of a model are equally likely.
+    All models end up with equally many labels if possible, and all unlabelled answers of a model are equally likely.
+    The order is random, so that labels up to any place are a random sample; the answers to a query stand together.
     Raises `LogError` if every answer has a label.
     """
     unlabelled = np.asarray(log.answered) & ~log.labelled

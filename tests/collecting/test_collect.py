@@ -17,6 +17,7 @@ from hypothesis import given, settings, strategies as st
 from tiers import examples
 
 import rcjax
+from rcjax.collecting.respondent import Respondent
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
@@ -101,6 +102,20 @@ def test_a_model_that_will_not_answer_is_not_asked_again(response, says, place):
     assert answers(place) == []
 
 
+def test_a_model_that_never_answers_has_no_signal_and_a_reason(place):
+    """The table showed the signal stated, beside that of the others, and a rate limit had no advice."""
+
+    def behave(request, headers):
+        limit = Response({"error": {"code": "rate_limit_exceeded"}}, 429, {"retry-after-ms": "1"})
+        return limit if request["model"] == "org/small" else Models()(request, headers)
+
+    result, _ = collect(place, behave, names=["tiny", "small", "large"], n=3)
+    words = " ".join(result.stdout.split())
+    assert "small – 0 0 – – –" in words
+    assert "tiny choice 3 " in words
+    assert "HTTP 429 (rate_limit_exceeded): its rate limit is reached: try again later, or give a lower" in words
+
+
 def test_a_model_without_replies_is_stopped(place):
     result, server = collect(
         place,
@@ -115,8 +130,14 @@ def test_a_model_without_replies_is_stopped(place):
     assert (result.exit_code, len(server.requests)) == (1, 10)
 
 
-def test_a_rate_limit_is_obeyed(place):
-    times = []
+def test_a_rate_limit_is_obeyed(place, monkeypatch):
+    times, limited, wait = [], [], Respondent._wait_until_allowed
+
+    async def watch(self):
+        limited.append(self.is_limited)
+        await wait(self)
+
+    monkeypatch.setattr(Respondent, "_wait_until_allowed", watch)
 
     def behave(request, headers):
         times.append(time.perf_counter())
@@ -127,6 +148,7 @@ def test_a_rate_limit_is_obeyed(place):
     result, _ = collect(place, behave, "--signal", "choice", "--concurrency", 1, n=3, names=["tiny"])
     assert result.exit_code == 0
     assert times[1] - times[0] >= 0.99  # a clock tick early; the back-off of tests is a twentieth of it
+    assert limited == [False, True, False, False]  # as the line of progress says
 
 
 def test_without_log_probabilities_the_signal_is_another_one(place):
@@ -208,6 +230,18 @@ def test_a_dry_run_asks_nothing(place):
     assert by_model["large"]["likely_cost"] / by_model["tiny"]["likely_cost"] == pytest.approx(100, rel=0.1)
 
 
+def test_a_dry_run_names_second_questions_and_what_cannot_be_graded(place):
+    rows = [{"query": f"q{i}", "prompt": "Why?", **({"answer": "so"} if i else {})} for i in range(5)]
+    result, _ = collect(place, Models(), "--dry-run", rows=rows, names=["tiny", "large"])
+    words = " ".join(result.stdout.split())
+    assert "10 calls to make" in words
+    assert "requests 10 more: a second question about each answer" in words
+    assert "1 question without a right answer: their answers get no verdict: give right answers, or" in words
+    result, _ = collect(place, Models(), "--dry-run", names=["tiny", "large"])
+    assert "requests" not in result.stdout
+    assert "right answer" not in result.stdout
+
+
 def test_a_probe_says_what_models_can_do(place):
     def behave(request, headers):
         if request["model"] == "org/tiny" and "logprobs" in request:
@@ -228,7 +262,7 @@ def test_a_probe_says_what_models_can_do(place):
     assert result.exit_code == 1
     tiny, small, large = json.loads(result.stdout)["models"]
     assert (tiny["logprobs"], tiny["samples"], tiny["signals"]) == (False, True, ["votes", "stated"])
-    assert small["error"] == "HTTP 401 (invalid_api_key)"
+    assert small["error"] == "HTTP 401 (invalid_api_key): is its key right?"
     assert (large["logprobs"], large["top"], large["counted"]) == (True, 2, True)
     assert large["signals"] == ["choice", "verification", "votes", "stated", "mean"]
     assert "does not answer" in shown

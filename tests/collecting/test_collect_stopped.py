@@ -13,6 +13,7 @@ from helpers.collecting_runs import answers, collect, lines, start, wait_for
 from helpers.sample_models import Models, questions, write_questions
 
 import rcjax
+from rcjax.cli import collect as command
 from rcjax.collecting.answer_file import AnswerFile
 from rcjax.collecting.run import Run
 from rcjax.logs import LeftOutWarning
@@ -81,6 +82,20 @@ def test_an_interrupt_finishes_the_calls_under_way(place):
         assert "the same command again" in " ".join(shown.split())
         assert len(answers(place)) == sum(behave.asked.values())
         assert not (place / "answers.jsonl.under-way").exists()
+
+
+def test_an_interrupt_before_the_first_call_says_so(place, monkeypatch):
+    """It said that calls count as spent."""
+
+    async def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "_work", interrupt)
+    result, _ = collect(place, Models(), names=["tiny"])
+    assert (result.exit_code, result.stderr) == (130, "warning: ended: nothing was asked\n")
+    (place / "answers.jsonl").write_text("")
+    result, _ = collect(place, Models(), names=["tiny"])
+    assert "calls under way count as spent, and are made again" in result.stderr
 
 
 def test_a_second_interrupt_does_not_wait(place):

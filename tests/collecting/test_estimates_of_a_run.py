@@ -5,6 +5,7 @@ import re
 import threading
 import time
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from helpers.chat_server import completion
@@ -120,7 +121,7 @@ def test_the_slowest_model_tells_how_long_a_run_still_takes():
 
     class Run:
         def __init__(self, **tallies):
-            self.tallies, self.forecast = tallies, None
+            self.tallies, self.forecast, self.models = tallies, None, ()
 
     quick, slow = Tally(to_do=100, done=100), Tally(to_do=100, done=10)
     assert at(Run(quick=quick, slow=slow), 60.0) == "110 of 200, 55 %, about 9 min left"
@@ -128,12 +129,18 @@ def test_the_slowest_model_tells_how_long_a_run_still_takes():
     stopped = Tally(to_do=100, done=10, stopped="HTTP 401")
     assert at(Run(quick=Tally(to_do=100, done=50), stopped=stopped), 60.0) == "60 of 200, 30 %, about 1 min left"
     failing = Tally(to_do=100, done=25, failed=25)
-    assert at(Run(failing=failing), 60.0) == "25 of 100, 25 %, about 1 min left, 25 failed"
+    run = Run(failing=failing)
+    assert at(run, 60.0) == "25 of 100, 25 %, about 1 min left, 25 failed"
+    run.models = [
+        SimpleNamespace(name=name, respondent=SimpleNamespace(is_limited=limited))
+        for name, limited in {"quick": False, "slow": True}.items()
+    ]
+    assert at(run, 60.0).endswith(", 25 failed, waiting for the rate limit of slow")
 
 
 @pytest.mark.parametrize("left", [5, 4])
 def test_an_estimate_says_what_it_assumes_until_a_model_has_answered(capsys, left):
     """Whatever its probes have cost before."""
-    row = {"model": "small", "questions": left, "calls": left, "likely_cost": 0.1, "max_cost": 1.0}
+    row = {"model": "small", "questions": left, "calls": left, "requests": left, "likely_cost": 0.1, "max_cost": 1.0}
     _show_estimate({"estimate": [row], "questions": 5, "spent": 0.01, "notes": []})
     assert ("200 tokens an answer" in capsys.readouterr().out) == (left == 5)
