@@ -357,6 +357,10 @@ def _remarks(rows: Sequence[Line], by_choice: Sequence[str], options: ImportOpti
     remarks += [
         describe_unlikely_choices(model, unlikely[model], answers[model]) for model in by_choice if unlikely[model]
     ]
+    for model, file in {row["model"]: row["guessed_by"] for row in rows if row.get("guessed_by")}.items():
+        if model not in options.rename.values():
+            guess = f"{model} is the name of a folder, as no results_*.json beside {file} names the model"
+            remarks.append(f"{guess}: if it is another one, give --rename {model}=…")
     remarks += [f"{count(n, 'answer')} of {model} ended at a limit of tokens" for model, n in truncated.items()]
     for model, number in Counter(row["model"] for row in rows if row["lacks"]).items():
         example = next(row["lacks"] for row in rows if row["lacks"] and row["model"] == model)
