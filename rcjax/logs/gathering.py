@@ -309,7 +309,7 @@ class _Reader:
             ]
             first = frame.filter(pl.col(PROMPT_DIGEST).is_null() | pl.col("query").is_in(kept.implode()))
         once = first.filter(pl.struct(_key(first)).is_first_distinct()) if first.height else first
-        self.left_out["of queries that ask what another one did"] += frame.height - first.height
+        self.left_out["of queries with the prompt of another query"] += frame.height - first.height
         self.left_out["repeated"] += first.height - once.height
         return once
 
