@@ -121,7 +121,7 @@ def test_the_slowest_model_tells_how_long_a_run_still_takes():
 
     class Run:
         def __init__(self, **tallies):
-            self.tallies, self.forecast, self.models = tallies, None, ()
+            self.tallies, self.forecast, self.models = tallies, None, []
 
     quick, slow = Tally(to_do=100, done=100), Tally(to_do=100, done=10)
     assert at(Run(quick=quick, slow=slow), 60.0) == "110 of 200, 55 %, about 9 min left"

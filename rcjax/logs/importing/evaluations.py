@@ -182,8 +182,8 @@ class Evaluations:
     """A table of imported answers, with notes about it."""
 
     frame: pl.DataFrame
-    """Table with `query`, `model`, `correct`, `logprob`, and `cost` (0 if unknown), or `input_tokens` and
-    `output_tokens`, or all three.
+    """Table with `query`, `model`, `correct`, `logprob`, and `cost` (0 if lost, empty for a model without costs), or
+    `input_tokens` and `output_tokens`, or all three.
 
     `correct` is empty if the files have no labels. The column is `score`, from 0 to 1, if some scores lie strictly
     between. `answer`, `seconds` and `sample` are present if the files have answers, latencies, or several answers of a

@@ -425,7 +425,12 @@ def _read_lm_eval(path: Path, options: ImportOptions) -> Iterator[Line | DamageE
         require(
             len(filters) == 1 or options.scorer in filters, place, f"{problem}: choose one, with --scorer (scorer=)"
         )
-        line = {"query": f"{task}/{row['doc_id']}", "model": model, "sample": 1, "guessed_by": path.name if is_guess else None}
+        line = {
+            "query": f"{task}/{row['doc_id']}",
+            "model": model,
+            "sample": 1,
+            "guessed_by": path.name if is_guess else None,
+        }
         return [line | _read_lm_eval_document(row, options.scorer, place)]
 
     yield from read_lines(path, "lm-eval", lines)
