@@ -17,7 +17,9 @@ from hypothesis import given, settings, strategies as st
 from tiers import examples
 
 import rcjax
-from rcjax.collecting.respondent import Respondent
+from rcjax.collecting.respondent import Budget, Expense, Respondent
+from rcjax.serving.models_file import read_models
+from rcjax.serving.usage import CallUsage
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
@@ -130,14 +132,8 @@ def test_a_model_without_replies_is_stopped(place):
     assert (result.exit_code, len(server.requests)) == (1, 10)
 
 
-def test_a_rate_limit_is_obeyed(place, monkeypatch):
-    times, limited, wait = [], [], Respondent._wait_until_allowed
-
-    async def watch(self):
-        limited.append(self.is_limited)
-        await wait(self)
-
-    monkeypatch.setattr(Respondent, "_wait_until_allowed", watch)
+def test_a_rate_limit_is_obeyed(place):
+    times = []
 
     def behave(request, headers):
         times.append(time.perf_counter())
@@ -148,7 +144,32 @@ def test_a_rate_limit_is_obeyed(place, monkeypatch):
     result, _ = collect(place, behave, "--signal", "choice", "--concurrency", 1, n=3, names=["tiny"])
     assert result.exit_code == 0
     assert times[1] - times[0] >= 0.99  # a clock tick early; the back-off of tests is a twentieth of it
-    assert limited == [False, True, False, False]  # as the line of progress says
+
+
+def test_a_model_that_waits_for_its_rate_limit_says_so(place, monkeypatch):
+    sleep, limited, statuses = asyncio.sleep, [], iter((429, 200))
+
+    def behave(request, headers):
+        return Response(completion("A"), next(statuses), {"retry-after-ms": "100"})
+
+    async def ask(settings):
+        respondent = Respondent(settings)
+
+        async def watch(seconds):
+            limited.append(respondent.is_limited)
+            await sleep(seconds)
+
+        monkeypatch.setattr(asyncio, "sleep", watch)
+        options, expense = {"max_tokens": 1}, Expense(Budget(), lambda _: None)
+        message = {"role": "user", "content": "So?"}
+        await respondent.send(respondent.endpoint(options), [message], options, CallUsage(), expense=expense)
+        limited.append(respondent.is_limited)
+        await respondent.close()
+
+    with served(behave) as (_, url):
+        asyncio.run(ask(read_models(write_models(place / "models.toml", url, ["tiny"]))["tiny"]))
+    assert limited[0]
+    assert not limited[-1]
 
 
 def test_without_log_probabilities_the_signal_is_another_one(place):

@@ -13,7 +13,6 @@ from helpers.collecting_runs import answers, collect, lines, start, wait_for
 from helpers.sample_models import Models, questions, write_questions
 
 import rcjax
-from rcjax.cli import collect as command
 from rcjax.collecting.answer_file import AnswerFile
 from rcjax.collecting.run import Run
 from rcjax.logs import LeftOutWarning
@@ -87,10 +86,11 @@ def test_an_interrupt_finishes_the_calls_under_way(place):
 def test_an_interrupt_before_the_first_call_says_so(place, monkeypatch):
     """It said that calls count as spent."""
 
-    async def interrupt(*_):
+    def interrupt(work):
+        work.close()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "_work", interrupt)
+    monkeypatch.setattr(asyncio, "run", interrupt)
     result, _ = collect(place, Models(), names=["tiny"])
     assert (result.exit_code, result.stderr) == (130, "warning: ended: nothing was asked\n")
     (place / "answers.jsonl").write_text("")
