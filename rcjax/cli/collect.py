@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rcjax.collecting.plan import Capabilities, ModelSetup, Plan, RunResources
     from rcjax.collecting.questions import Question
     from rcjax.collecting.run import Run
+    from rcjax.logs.importing.evaluations import Evaluations
 
 
 def import_(
@@ -93,21 +94,22 @@ def import_(
     summary = summarise_models(evaluations.frame)
     document = summary | {"notes": list(evaluations.notes), "unreadable": list(evaluations.unreadable)}
     document |= {} if problem else {"out": str(out)}
-    show = partial(_show_import, summary, evaluations.notes, None if problem else out)
+    show = partial(_show_import, summary, evaluations, None if problem else out)
     conclude(document, show, as_json=json_, problem=problem)
 
 
 @escape_arguments
-def _show_import(summary: Mapping[str, Any], notes: Sequence[str], out: Path | None) -> None:
+def _show_import(summary: Mapping[str, Any], evaluations: Evaluations, out: Path | None) -> None:
     screen = Screen()
     queries, models = summary["queries"], summary["models"]
     heading = f"{count(queries, 'query')}, {summary['answered_by_all']:,} of them answered by all of "
     screen.print(heading + count(len(models), "model"), style="bold")
     screen.print(models_table(models, "mean score" if summary.get("scored") else "accuracy"))
-    screen.hang("note", *notes)
+    screen.hang("note", *evaluations.notes)
     if out is not None:
         screen.hang("written", f"to {out}")
-        screen.next_step(*next_of_answers(summary, out, _TO_LABEL))
+        task = "choice" if evaluations.has_letters else None
+        screen.next_step(*next_of_answers(summary, out, _TO_LABEL, task=task))
 
 
 _TO_LABEL = "no answer has a label: give them to rcjax tune with --labels, or label some by hand"
@@ -118,7 +120,7 @@ def next_of_answers(summary: Mapping[str, Any], out: object, unlabelled: str, **
     """Return (advice, command) for a log of answers; the command accepts the log.
 
     Args:
-        summary: `models`, and the number of queries `answered_by_all`, from `summarise_models`.
+        summary: `models`, and the numbers of `queries` and of queries `answered_by_all`, from `summarise_models`.
         out: path of the log.
         unlabelled: advice if no answer has a label.
         options: `questions` for `rcjax label`, and `task` for `rcjax tune`; None to leave one out.
@@ -128,6 +130,9 @@ def next_of_answers(summary: Mapping[str, Any], out: object, unlabelled: str, **
     models, queries = summary["models"], summary["answered_by_all"]
     if len(models) < 2:
         return "add the answers of another model: a cascade needs two", ""
+    if queries < MIN_QUERIES <= (in_all := summary.get("queries", queries)):
+        fact = f"{queries:,} of {in_all:,} queries have an answer of every model: too few to tune"
+        return f"have all models answer the same queries, under the same ids: {fact}", ""
     if queries < MIN_QUERIES:
         return f"add more: {count(queries, 'query')} that all models answered tell too little; log a hundred", ""
     if all(row["accuracy"] in (0, 1) for row in models) and len({row["accuracy"] for row in models}) == 1:
@@ -143,7 +148,9 @@ def next_of_answers(summary: Mapping[str, Any], out: object, unlabelled: str, **
     return advice, command("tune", out, **options, out="policy.json")
 
 
-def models_table(models: Sequence[Mapping[str, Any]], accuracy: str, signals: Mapping[str, str] | None = None) -> Table:
+def models_table(
+    models: Sequence[Mapping[str, Any]], accuracy: str, signals: Mapping[str, str | None] | None = None
+) -> Table:
     """Make a table of the models, the cheapest first; after a run it includes the `signals` and the failed calls."""
     money = choose_unit([row["cost"] for row in models if row["cost"] is not None] or [0.0])
     run = signals is not None
@@ -152,7 +159,7 @@ def models_table(models: Sequence[Mapping[str, Any]], accuracy: str, signals: Ma
     fold_names(table)
     for row in sorted(models, key=lambda row: row["cost"] or 0.0):
         cells = [f"{row['answers']:,}"]
-        cells = cells if signals is None else [signals[row["model"]], *cells, f"{row['failed']:,}"]
+        cells = cells if signals is None else [signals[row["model"]] or "–", *cells, f"{row['failed']:,}"]
         cost = "–" if row["cost"] is None else money.show(row["cost"])
         table.add_row(row["model"], *cells, percent(row["accuracy"]), percent(row["separation"], 0), cost)
     return table
@@ -237,7 +244,9 @@ def collect(
     if out is None and not dry_run:
         raise typer.BadParameter("is missing: give answers.jsonl", param_hint="--out")
     _require_log(out, {"QUESTIONS": questions, "--models": models, "--rubric": grading.rubric})
-    sampled = sample_questions(read_questions(questions, asking.system, asking.template), limit, seed)
+    every = read_questions(questions, asking.system, asking.template)
+    sampled = sample_questions(every, limit, seed)
+    plan = replace(plan, unasked={one.query for one in every} - {one.query for one in sampled})
     _run(plan, sampled, questions, out, None if dry_run else asking.concurrency, json_)
 
 
@@ -296,7 +305,9 @@ def _run(
         with terminable():
             document, run = asyncio.run(_work(plan, questions, out, concurrency, as_json))
     except (asyncio.CancelledError, KeyboardInterrupt):
-        warn("ended: the calls that were under way count as spent, and are asked again")
+        files = () if out is None else (out, out.with_name(f"{out.name}.under-way"))
+        has_asked = any(file.exists() for file in files)
+        warn(f"ended: {'calls under way count as spent, and are made again' if has_asked else 'nothing was asked'}")
         raise typer.Exit(INTERRUPTED) from None
     if run is None:
         conclude(document, partial(_show_estimate, document), as_json=as_json)
@@ -332,7 +343,7 @@ async def _work(
                 require_same_settings(assumed, questions, answers, out)
             resources.resume(answers)
             document = {
-                "notes": _notes(assumed, questions, answers),
+                "notes": _notes(resources, assumed, questions, answers),
                 "questions": len(questions),
                 "spent": float(answers.spent),
                 "estimate": [asdict(estimate(setup, questions, answers, resources.judge_of)) for setup in assumed],
@@ -342,12 +353,15 @@ async def _work(
             if not as_json:
                 _show_estimate(document, before=True)
             run, notes = await _ask(resources, questions, log_file, concurrency)
-            signals = {setup.name: setup.signal for setup in run.models}
+            answered = {model for _, model, _ in log_file.answers.answered}
+            signals = {setup.name: setup.signal if setup.name in answered else None for setup in run.models}
             document |= {"notes": document["notes"] + notes, "signals": signals}
             return document | {"spent": float(resources.budget.spent)}, run
 
 
-def _notes(assumed: Sequence[ModelSetup], questions: Sequence[Question], answers: AnswerRows) -> list[str]:
+def _notes(
+    resources: RunResources, assumed: Sequence[ModelSetup], questions: Sequence[Question], answers: AnswerRows
+) -> list[str]:
     from rcjax.serving.models_file import describe_listed
 
     notes = [
@@ -356,9 +370,14 @@ def _notes(assumed: Sequence[ModelSetup], questions: Sequence[Question], answers
         if setup.why_samples_equal
     ]
     notes += describe_listed(setup.respondent.settings for setup in assumed)
-    ids = {question.query for question in questions}
-    unrelated = sum(query not in ids for query, *_ in answers.answered)
-    if unrelated:
+    ungraded = sum(resources.graders.grader_name(question) is None for question in questions)
+    if ungraded:
+        advice = "give right answers, or --grade judge:MODEL, or label some by hand"
+        notes.append(f"{count(ungraded, 'question')} without a right answer: their answers get no verdict: {advice}")
+    ids, unasked = {question.query for question in questions}, resources.plan.unasked
+    if beyond := sum(query in unasked for query, *_ in answers.answered):
+        notes.append(f"{count(beyond, 'answer')} of the log are to questions beyond --limit, and stay in it")
+    if unrelated := sum(query not in ids and query not in unasked for query, *_ in answers.answered):
         reason = "ids made of the content change with it and the template"
         notes.append(f"{count(unrelated, 'answer')} of the log are to other questions than these ({reason})")
     return notes
@@ -371,8 +390,10 @@ def describe_progress(run: Run, started: float) -> str:
     running = [(tally.done + tally.failed, tally.to_do) for tally in tallies if tally.stopped is None]
     left = [seconds * (to_do - ended) / ended if ended else None for ended, to_do in running if ended < to_do]
     time_left = "" if None in left or not done else f", about {duration(max(filter(None, left), default=0.0))} left"
+    limited = [setup.name for setup in run.models if setup.respondent.is_limited]
+    waiting = f", waiting for the rate limit of {', '.join(limited)}" if limited else ""
     in_all = "" if run.forecast is None else f", about ${format_number(run.forecast)} in all"
-    return f"{finished_share(done, total)}{time_left}{in_all}{f', {failed:,} failed' if failed else ''}"
+    return f"{finished_share(done, total)}{time_left}{in_all}{f', {failed:,} failed' if failed else ''}{waiting}"
 
 
 async def _ask(
@@ -439,9 +460,14 @@ def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None
         calls_in_words = "" if row["calls"] == row["questions"] else f", {count(row['calls'], 'call')}"
         money = f"about ${format_number(row['likely_cost'])}, at most ${format_number(row['max_cost'])}"
         screen.hang(row["model"], f"{questions}{calls_in_words}, {money}")
+    if second := sum(row["requests"] - row["calls"] for row in rows):
+        screen.hang("requests", f"{second:,} more: a second question about each answer, for the confidence in it")
     if any(row["questions"] == document["questions"] for row in rows):  # a model without an answer so far
-        tokens = f"{USUAL_TEXT} tokens an answer, {USUAL_CHOICE} where there are choices: perhaps ten times too many"
-        screen.hang("assumed", f"{tokens}; after twenty answers of each model a run forecasts the whole cost")
+        tokens = f"{USUAL_TEXT} tokens an answer, {USUAL_CHOICE} where there are choices, or its limit if that is lower"
+        screen.hang(
+            "assumed",
+            f"{tokens}: perhaps ten times too many; after twenty answers of each model a run forecasts the whole cost",
+        )
     screen.hang("note", *document["notes"])
 
 
@@ -464,7 +490,9 @@ def _show_collected(document: Mapping[str, Any], source: Path) -> None:
     for reason in dict.fromkeys(document["stopped"].values()):
         names = ", ".join(name for name, stop_reason in document["stopped"].items() if stop_reason == reason)
         screen.hang("stopped", f"{names}: {reason}")
-    _show_graded(screen, document)
+    if document["graded_by"]:
+        show_graded(screen, document["graded_by"])
+        show_ungraded(screen, document["ungraded"], document["without_reference"])
     if document["grading"]:
         screen.hang("grading", f"stopped: {document['grading']}")
     if document["budget_spent"]:
@@ -474,11 +502,10 @@ def _show_collected(document: Mapping[str, Any], source: Path) -> None:
     screen.next_step(*_advise_next(document, source))
 
 
-def _show_graded(screen: Screen, document: Mapping[str, Any]) -> None:
-    graders = sorted(document["graded_by"].items(), key=lambda item: -item[1])
-    if graders:
-        screen.hang("graded", ", ".join(f"{count(number, 'answer')} by {name}" for name, number in graders))
-        show_ungraded(screen, document["ungraded"], document["without_reference"])
+def show_graded(screen: Screen, graded_by: Mapping[str, int]) -> None:
+    """Print the number of answers with a verdict, by grader."""
+    graders = sorted(graded_by.items(), key=lambda item: -item[1])
+    screen.hang("graded", ", ".join(f"{count(number, 'answer')} by {name}" for name, number in graders))
 
 
 _UNGRADED = "no answer is graded: give --grade (rcjax grade --help), or label some by hand"
@@ -494,7 +521,7 @@ def _advise_next(document: Mapping[str, Any], source: Path) -> tuple[str, str]:
     if missing and document["answered_by_all"] < _ENOUGH:
         return f"{repeat}, which asks what is missing", ""
     options = {
-        "task": "choice" if {*document["signals"].values()} == {"choice"} else None,
+        "task": "choice" if {*document["signals"].values()} - {None} == {"choice"} else None,
         "questions": source,
     }
     advice, command_line = next_of_answers(document, document["out"], _UNGRADED, **options)

@@ -19,7 +19,7 @@ from rich.rule import Rule
 from rcjax._base.codec import visible
 from rcjax._base.figures import count, format_number, percent
 from rcjax.cli.app import start_jax
-from rcjax.cli.collect import show_ungraded
+from rcjax.cli.collect import show_graded, show_ungraded
 from rcjax.cli.console import (
     INTERRUPTED,
     Progress,
@@ -136,7 +136,7 @@ def label(
         "models": [{"model": name, "drawn": models_drawn.count(name)} for name in data.models],
         "written": str(out),
     }
-    show = partial(_show_draw, data.describe(confidences=False), document, sheet.columns, "" if ask else use)
+    show = partial(_show_draw, data.describe(confidences=False), document, sheet.columns, None if ask else use)
     conclude(document, show, as_json=json_)
     if ask:
         _ask_for_labels(out, sheet, use)
@@ -153,13 +153,15 @@ def _require_table(out: Path, inputs: Mapping[str, Path | None], *, ask: bool, a
         raise typer.BadParameter(f"{out.name} must end in .csv", param_hint="--out")
 
 
-def _use_of_labels(log: Path, labels: Path, reading: LogOptions, sides: Sequence[tuple[str, ModelOrPolicy]]) -> str:
-    """Return the command that uses the labels: it tunes or, between two policies, compares them."""
+def _use_of_labels(
+    log: Path, labels: Path, reading: LogOptions, sides: Sequence[tuple[str, ModelOrPolicy]]
+) -> tuple[str, str]:
+    """Return (purpose, command) of the labels: to tune or, between two policies, to compare them."""
     options = reading.as_options() | {"labels": labels}
     if not sides:
-        return command("tune", log, **options)
+        return "tune", command("tune", log, **options)
     options |= {"task": None, "models": None}  # the policy records these
-    return command("check", sides[0][0], log, **options, against=sides[1][0])
+    return "compare the two", command("check", sides[0][0], log, **options, against=sides[1][0])
 
 
 def _draw(data: Log, n: int, seed: int) -> tuple[list[tuple[int, int]], str]:
@@ -181,7 +183,7 @@ def _draw_between(
     cells = disagreements.draw(n, seed)
     rows = {name: row for row, name in enumerate(data.queries)}
     part = disagreements.log
-    drawn = sorted((rows[part.queries[query]], data.models.index(part.models[model])) for query, model in cells)
+    drawn = [(rows[part.queries[query]], data.models.index(part.models[model])) for query, model in cells]
     differ, queries = count(int(disagreements.differ.sum()), "query"), len({query for query, _ in cells})
     return drawn, f"those to {queries:,} of the {differ} of {data.n_queries:,} that the two answer differently"
 
@@ -209,7 +211,7 @@ def _texts(log: Path, questions: Path | None) -> pl.DataFrame:
 
 
 @escape_arguments
-def _show_draw(log: str, document: Mapping[str, Any], columns: list[str], use: str) -> None:
+def _show_draw(log: str, document: Mapping[str, Any], columns: list[str], use: tuple[str, str] | None) -> None:
     screen = Screen()
     screen.print(log)
     screen.print(f"\n{count(document['drawn'], 'answer')} to label, {document['how']}")
@@ -219,10 +221,10 @@ def _show_draw(log: str, document: Mapping[str, Any], columns: list[str], use: s
         screen.hang("note", "the table shows no answers: the log has no column text or answer")
     screen.print_path(f"written to {document['written']}")
     if use:
-        screen.next_step("fill in its column correct, 1 or 0, then tune with it", use)
+        screen.next_step(f"fill in its column correct, 1 or 0, then {use[0]} with it", use[1])
 
 
-def _ask_for_labels(out: Path, sheet: pl.DataFrame, use: str) -> None:
+def _ask_for_labels(out: Path, sheet: pl.DataFrame, use: tuple[str, str]) -> None:
     import polars as pl
 
     from rcjax.logs.labels import write_sheet
@@ -246,7 +248,7 @@ def _ask_for_labels(out: Path, sheet: pl.DataFrame, use: str) -> None:
     progress = f"{left:,} of {len(labels):,} are left; the same command goes on" if left else "all are labelled"
     screen.print_path(escaped(f"saved in {out}: {progress}"))
     if not left:
-        screen.next_step("tune with these labels", escaped(use))
+        screen.next_step(f"{use[0]} with these labels", escaped(use[1]))
     if key == "\x03":
         raise typer.Exit(INTERRUPTED)
 
@@ -354,7 +356,9 @@ def grade(
         options = GradingOptions(column, again, verdicts.reference, calls, report_progress=progress.note)
         with busy("grading", progress=progress), terminable():
             regraded, spent, notes = asyncio.run(_grade(plan, file, by_id, options))
-        document = {name: getattr(regraded, name) for name in ("graded", "changed", "labelled", "agreement")}
+        document = {
+            name: getattr(regraded, name) for name in ("graded", "graded_by", "changed", "labelled", "agreement")
+        }
         document |= {"without_verdict": regraded.without, "spent": spent, "notes": notes}
         document |= {} if shadow is None else {"left_out": shadow.left_out}
         conclude(document, partial(_show_grading, document, file.path), as_json=json_, problem=regraded.problem)
@@ -426,7 +430,6 @@ async def _grade(
     from rcjax.collecting.plan import RunResources
 
     async with aclosing(RunResources(plan)) as resources:
-        resources.graders.require(questions.values())
         regraded = await regrade(file, questions, resources.graders, resources.budget, options)
         return regraded, float(resources.budget.spent), [*resources.graders.remarks(), *regraded.remarks]
 
@@ -437,6 +440,8 @@ def _show_grading(document: Mapping[str, Any], path: Any) -> None:
     new = f"{document['changed']:,} with a verdict that they had not before"
     heading = f"{count(document['graded'], 'answer')} graded, {new}"
     screen.print(heading, style="bold")
+    if document["graded"]:
+        show_graded(screen, document["graded_by"])
     show_ungraded(screen, document["without_verdict"])
     if document["labelled"]:
         labels = f"{count(document['labelled'], 'label')} in correct"

@@ -268,7 +268,7 @@ def show_tuning(
         if row not in listed:  # it replaces the nearest point, which is as good in print
             nearest = min({*listed}.difference(chosen_rows), key=lambda i: abs(costs[i] - costs[row]))
             listed = [row if i == nearest else i for i in listed]
-    remarks = [f"{len(listed)} of {len(points)}, all by --json"] * (len(listed) < len(points))
+    remarks = [f"{len(listed)} of {len(points)}; --json lists all"] * (len(listed) < len(points))
     remarks += [f"in brackets, {100 * LEVEL:.0f} % intervals"] * any("error_interval" in point for point in points)
     remarks += ["* is that for your target"] * (len(chosen_rows) == 1)
     remarks += ["* are those that your target mixes"] * (len(chosen_rows) > 1)

@@ -17,6 +17,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
+from rcjax._base.codec import object_in
 from rcjax._base.figures import count
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.graders import (
@@ -153,6 +154,8 @@ def suited_grader(question: Question) -> str | None:
         return "call" if question.options.get("tools") else "json"
     if question.choices:
         return "choice"
+    if all(object_in(text) for text in question.reference):
+        return "json"
     return "number" if all(is_number(text) for text in question.reference) else "exact"
 
 
@@ -369,8 +372,8 @@ async def grade_row(
 class Regrading:
     """The outcome of grading an answer file again."""
 
-    graded: int
-    """Number of answers with a verdict."""
+    graded_by: Mapping[str, int]
+    """Number of answers with a verdict, by grader."""
     changed: int
     """Number of answers whose verdict has changed."""
     without: int
@@ -383,6 +386,11 @@ class Regrading:
     """Mean of 1 − |label − verdict| over these answers; None without any."""
     remarks: tuple[str, ...] = ()
     """Sentences about the verdicts."""
+
+    @property
+    def graded(self) -> int:
+        """Number of answers with a verdict."""
+        return sum(self.graded_by.values())
 
 
 async def regrade(
@@ -401,7 +409,7 @@ async def regrade(
         budget: budget that pays for judges.
         options: options of grading.
 
-    Raises OSError if the file cannot be written.
+    Raises OSError if the file cannot be written, and GraderError for a kind of question without a grader.
     """
     problems: list[GraderError] = []
     rows = [row for row in file.answers.rows.values() if not has_failed(row)]
@@ -409,6 +417,8 @@ async def regrade(
         rows = [row for row in rows if row["model"] != options.reference_model and row["query"] in questions]
     if options.calls is not None:
         rows = [row for row in rows if row["call"] in options.calls]
+    asked = {row["query"]: questions.get(row["query"]) or question_of(row) for row in rows}
+    graders.require(asked.values())
     waiting = enumerate(rows)
 
     async def work() -> None:
@@ -416,7 +426,7 @@ async def regrade(
             if problems:
                 return
             options.report_progress(number, len(rows))
-            question = questions.get(row["query"]) or question_of(row)
+            question = asked[row["query"]]
             verdict = row.get(options.into)
             is_current = row == {**row, **options.columns(row, question, verdict, graders.grader_name(question))}
             if verdict is None or not is_current or options.regrade:
@@ -465,8 +475,9 @@ def _summarise(
     """Summarise the difference between the rows before and after grading."""
     both = [row for row in after if None not in (row.get(into), row.get("correct"))] if into != "correct" else []
     without = sum(row.get(into) is None for row in after)
+    grader_column = "graded_by" if into == "correct" else f"graded_by_{into}"
     return Regrading(
-        graded=len(after) - without,
+        graded_by=Counter(row.get(grader_column) or "hand" for row in after if row.get(into) is not None),
         changed=sum(old.get(into) != new.get(into) for old, new in zip(before, after, strict=True)),
         without=without,
         problem=problem,

@@ -9,7 +9,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from rcjax._base.tokens import Tokens
-from rcjax.collecting.answer_file import AnswerFile, AnswerRows
+from rcjax.collecting.answer_file import LOST, AnswerFile, AnswerRows
 from rcjax.collecting.graders import GraderError
 from rcjax.collecting.grading import Graders, make_ask_judge, make_graders
 from rcjax.collecting.questions import Question
@@ -28,6 +28,7 @@ from rcjax.collecting.respondent import (
     NotCoveredError,
     Respondent,
     StoppedError,
+    describe_failure,
     max_costs,
     max_input_tokens,
     max_output_tokens,
@@ -122,7 +123,7 @@ async def probe(respondent: Respondent, options: Mapping[str, Any], usage: CallU
             reply = read_reply(await respondent.send(*request, expense=expense, attempts=_PROBE_ATTEMPTS))
             break
         except CallError as error:
-            problem = str(error)
+            problem = respondent.stopped or describe_failure(error)
             if error.failure.status not in (400, 422):
                 break
         except StoppedError as error:
@@ -175,6 +176,8 @@ class Plan:
     """Full score of graders; None if judges say right or wrong, and the scores of other graders go up to 1."""
     binary: bool = False
     """Whether graders must say right or wrong, and may not give scores."""
+    unasked: Collection[str] = ()
+    """Ids of the questions of the file that are not in the sample."""
 
 
 class RunResources:
@@ -253,6 +256,9 @@ def _require_options(name: str, options: Mapping[str, Any]) -> None:
         value = options.get(limit, 1)
         if type(value) is not int or value < 1:
             raise ValueError(f"model {name}: options: {limit} must be a whole number, 1 or more")
+    for option in ("temperature", "top_p", "presence_penalty", "frequency_penalty"):
+        if type(options.get(option, 0)) not in (int, float):
+            raise ValueError(f"model {name}: options: {option} must be a number")
 
 
 async def probe_all(plan: Plan) -> list[Capabilities]:
@@ -387,6 +393,8 @@ class Estimate:
     """Number of questions with a missing answer."""
     calls: int
     """Number of missing answers."""
+    requests: int
+    """Number of requests for these, with the second questions of the signal."""
     likely_cost: float
     """Expected cost, judges and failures included: a prior from usual lengths, corrected by the observed costs."""
     max_cost: float
@@ -412,7 +420,9 @@ def estimate(
     usual = sum((_usual_cost(setup, question, judge) for question in waiting), _ZERO)
     observed = _observed_ratio(setup, questions, answers, judge)
     distinct = len({question.query for question in waiting})
-    return Estimate(setup.name, distinct, len(waiting), float(min(usual * observed, worst)), float(worst))
+    requests = sum(1 if second_options(setup.signal_for(question)) is None else 2 for question in waiting)
+    costs = float(min(usual * observed, worst)), float(worst)
+    return Estimate(setup.name, distinct, len(waiting), requests, *costs)
 
 
 _ZERO = Decimal(0)
@@ -433,6 +443,7 @@ def _observed_ratio(
     """
     by_query = {question.query: question for question in questions}
     rows = [row for row in answers.rows.values() if row["model"] == setup.name and row["query"] in by_query]
+    rows = [row for row in rows if row.get("error") != LOST]  # of a lost call only the worst case is known
     usual = [_usual_cost(setup, by_query[row["query"]], judge) for row in rows if not has_failed(row)]
     if not sum(usual):
         return Decimal(1)

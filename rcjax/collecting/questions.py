@@ -22,6 +22,8 @@ from rcjax.serving.call_log import Call
 
 _COLUMNS = ("query", "prompt", "messages", "answer", "choices", "grade", *FORM_OPTIONS)
 
+_ROLES = ("user", "assistant", "system", "developer", "tool", "function")
+
 #: Names of the log's own columns, which columns of questions must not have.
 RESERVED_COLUMNS = {one.name for one in fields(Call)} | {
     "shadow",
@@ -90,7 +92,7 @@ def read_questions(
 
     - `prompt`, or `messages` as in the API;
     - `query`: an id; without it, a hash of the content;
-    - `answer`: a right answer, or a list of several;
+    - `answer`: a right answer, a text or a JSON object, or a list of several;
     - `choices`: in a cell of CSV `A|B|C`, or `Mars|Jupiter|Venus`. Choices that are not all single characters, or yes,
       no, true and false, are named A, B, … and listed under the question;
     - `grade`: a grader, or a kind of question;
@@ -301,6 +303,8 @@ def _messages(row: Mapping[str, Any], template: str | None, words: Mapping[str, 
         isinstance(messages, list) and messages and all(isinstance(one, Mapping) for one in messages)
     ):
         raise LogError(f"{place}: messages must be a list of messages as the API has them, with one at least")
+    if wrong := [message.get("role") for message in messages or () if message.get("role") not in _ROLES]:
+        raise LogError(f"{place}: the role {brief(repr(wrong[0]))} is none of the API's: give {', '.join(_ROLES)}")
     if messages is None:
         messages = [{"role": "user", "content": _fill_template(template, str(prompt), row)}]
     sent = [dict(message) for message in messages]
@@ -349,7 +353,7 @@ def _choices(value: Any, place: str) -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 def _texts(value: Any, place: str) -> tuple[str, ...]:
-    """Return one or several texts; a list in a cell may be JSON."""
+    """Return one or several texts; a list in a cell may be JSON, and an object becomes its JSON."""
     if value is None:
         return ()
     if isinstance(value, str) and value.lstrip().startswith("["):
@@ -358,8 +362,9 @@ def _texts(value: Any, place: str) -> tuple[str, ...]:
             # "[1, 2]" may be an answer; a list of texts is several.
             value = several if all(isinstance(part, str) for part in several) else value
     parts = value if isinstance(value, list | tuple) else [value]
+    parts = [json.dumps(part, ensure_ascii=False) if isinstance(part, Mapping) else part for part in parts]
     if not all(isinstance(part, str | int | float) and str(part).strip() for part in parts):
-        raise LogError(f"{place} must be a text, or a list of texts")
+        raise LogError(f"{place} must be a text or an object, or a list of these")
     return tuple(str(part).strip() for part in parts)
 
 

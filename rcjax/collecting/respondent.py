@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -167,6 +168,12 @@ _ATTEMPTS = 5  # per request with transient failures; a request waits for a rate
 BACKOFF_SECONDS = (0.5, 8.0)  # seconds before the second attempt, and at most
 
 
+def describe_failure(problem: CallError) -> str:
+    """Return a failure in words, with advice about a rate limit."""
+    limit = ": its rate limit is reached: try again later, or give a lower --concurrency"
+    return f"{problem}{limit if problem.failure.status == 429 else ''}"
+
+
 class StoppedError(Exception):
     """A model is not asked any more in this run; the message says why."""
 
@@ -199,6 +206,11 @@ class Respondent:
         self._pricing, self._unpriced = asyncio.Lock(), 0  # lock and number of calls made one at a time
         self._failures = self._unreadable = 0
         self._closed_until = 0.0
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether calls wait for a rate limit."""
+        return self.stopped is None and self._closed_until > time.monotonic()
 
     def endpoint(self, options: Mapping[str, Any], signal: Any = None) -> Endpoint:
         """Return the model's endpoint with the options of the first request."""
@@ -278,7 +290,8 @@ class Respondent:
                 if not problem.failure.transient or attempt > attempts or waits > 2 * attempts or self.stopped:
                     self._failures += 1
                     if self._failures >= _MAX_FAILURES:
-                        self.stop(f"{_MAX_FAILURES} calls in a row have failed, the last one with: {problem}")
+                        reason = describe_failure(problem)
+                        self.stop(f"{_MAX_FAILURES} calls in a row have failed, the last one with: {reason}")
                     raise
                 await self._back_off(problem.failure, attempt + waits)
             else:
@@ -319,8 +332,7 @@ class Respondent:
 
     async def _wait_until_allowed(self) -> None:
         """Wait until the model may be asked."""
-        loop = asyncio.get_running_loop()
-        while self.stopped is None and (wait := self._closed_until - loop.time()) > 0:
+        while self.stopped is None and (wait := self._closed_until - time.monotonic()) > 0:
             await asyncio.sleep(wait * random.uniform(1.0, 1.1))
         if self.stopped is not None:
             raise StoppedError(self.stopped)
@@ -332,7 +344,7 @@ class Respondent:
         if seconds > _MAX_WAIT:
             self.stop(f"its server asks for a back-off of {seconds:,.0f} seconds")
         elif failure.status == 429:
-            self._closed_until = max(self._closed_until, asyncio.get_running_loop().time() + seconds)
+            self._closed_until = max(self._closed_until, time.monotonic() + seconds)
         else:
             await asyncio.sleep(seconds * random.uniform(0.8, 1.2))
 

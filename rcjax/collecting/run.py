@@ -210,17 +210,22 @@ def require_same_settings(
         if (name := next(changed, None)) is not None:
             old, new = (repr(value) if value else "none" for value in (before[name], now[name]))
             place = f"{path.name}, model {brief(model)}, query {brief(query)}"
-            differing.append(f"{place}: its answers were asked for with the {name} {old}, not {new}")
+            change = f"its answers were asked for with the {name} {old}, not {new}"
+            differing.append(f"{place}: {_REWORDED if name == _QUESTION else change}")
     if differing:
         advice = "another --out begins another log"
         raise LogError(f"{differing[0]}; {count(len(differing), 'answer')} differ so: {advice}")
+
+
+_QUESTION = "question"
+_REWORDED = "the question, its choices, the template or the system message has changed since it was asked"
 
 
 def _comparable_values(row: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a row and its request settings that must not differ, by description; None if unknown."""
     return {
         "model at the endpoint": row.get("upstream_model"),
-        "question (its choices, template and system message included) of digest": row.get("question_digest"),
+        _QUESTION: row.get("question_digest"),
         "signal": settings.get("signal"),
         "options": settings.get("options"),
         "other options of digest": None if settings.get("options") is None else settings.get("others", ""),

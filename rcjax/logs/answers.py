@@ -389,7 +389,9 @@ def _record(text: str | None) -> dict[str, Any] | None:
 
 
 def _settings_key(record: Mapping[str, Any]) -> str:
-    return json.dumps({k: v for k, v in record.items() if k not in _IGNORED_SETTINGS}, sort_keys=True)
+    # A single answer is compared with none: `compare` tells how a vote would count.
+    ignored = _IGNORED_SETTINGS | ({"compare"} if record.get("samples") == 1 else set())
+    return json.dumps({k: v for k, v in record.items() if k not in ignored}, sort_keys=True)
 
 
 def _common_settings(records: list[dict[str, Any]]) -> dict[str, Any]:

@@ -85,6 +85,7 @@ _VERDICT = Column("give a number from 0 (wrong) to 1 (right), or true or false",
 #: Columns of call logs.
 CALL_COLUMNS = [
     "call_log",
+    "call",
     "shadow",
     "error",
     "has_no_confidence",

@@ -248,7 +248,7 @@ class _Reader:
         cells["correct"] = numbers(rows, "correct", optional=True) if "correct" in columns else unlabelled
         cells |= cost_cells(rows, self.options.rates)
         cells |= {"estimated": frame["estimated"] == "true"} if "estimated" in columns else {}
-        cells |= {PROMPT_DIGEST: frame[PROMPT_DIGEST]} if PROMPT_DIGEST in columns else {}
+        cells |= {name: frame[name] for name in (PROMPT_DIGEST, "call") if name in columns}
         if self.options.reference_model is not None:
             require_verdicts(self.options.reference_model, rows)
         if "request_settings" in columns:
@@ -290,8 +290,11 @@ class _Reader:
         """Keep one of several queries with equal prompts, so that a flood counts once, and drop repeated answers.
 
         The query with the most labelled models stays; of equals, the query with the most answers; of equals, the first.
-        An answer is repeated if its query, its model and, with a column sample, its sample number recur.
+        An answer is repeated if its query, its model and, with a column sample, its sample number recur. Of several
+        lines of one call only the last counts: a run appends a line with the verdict, and a kill leaves both lines.
         """
+        if "call" in frame.columns:
+            frame = frame.filter(pl.col("call").is_null() | pl.col("call").is_last_distinct()).drop("call")
         first = frame
         if PROMPT_DIGEST in frame.columns:
             labelled = pl.col("label" if "label" in frame.columns else "correct").is_not_nan()
@@ -306,7 +309,7 @@ class _Reader:
             ]
             first = frame.filter(pl.col(PROMPT_DIGEST).is_null() | pl.col("query").is_in(kept.implode()))
         once = first.filter(pl.struct(_key(first)).is_first_distinct()) if first.height else first
-        self.left_out["of queries that ask what another one did"] += frame.height - first.height
+        self.left_out["of queries with the prompt of another query"] += frame.height - first.height
         self.left_out["repeated"] += first.height - once.height
         return once
 

@@ -18,7 +18,16 @@ import polars.selectors as cs
 from rcjax._base.files import write_atomically
 from rcjax.logs.answers import NO_HASH, comparison_form, hash_answers
 from rcjax.logs.checked_rows import Rows, labels_as_texts, numbers, require_names
-from rcjax.logs.columns import ANSWERS, PROMPT_DIGEST, RIGHT_OR_WRONG, SAMPLE, Scoring, plain_name, require_columns
+from rcjax.logs.columns import (
+    ANSWERS,
+    PROMPT_DIGEST,
+    RIGHT_OR_WRONG,
+    SAMPLE,
+    Scoring,
+    plain_name,
+    require_columns,
+    suggest_columns,
+)
 from rcjax.logs.errors import LogError, brief, contrast_names, listed
 from rcjax.logs.sources import load_table
 from rcjax.policy.decisions import AnswerForm
@@ -97,10 +106,12 @@ def _label_columns(name: str, columns: list[str]) -> list[str]:
     by_answer = "answer" in columns and "correct" not in columns
     if by_answer and "call_log" in columns:
         raise LogError(f"{name}: the labels are a call log, whose answers are the models' own: {_LABEL_TABLES}")
+    needed = ["query", "answer"] if by_answer else ["query", "model", "correct"]
+    if missing := [column for column in needed if column not in columns]:
+        problem = f"no column{'s' * (len(missing) > 1)} {', '.join(missing)}{suggest_columns(missing, columns)}"
+        raise LogError(f"{name}: {problem}: {_LABEL_TABLES}; found: {listed(columns)}")
     if by_answer:
-        require_columns(name, ["query", "answer"], columns)
         return ["query", *(["model"] if "model" in columns else []), "answer"]
-    require_columns(name, ["query", "model", "correct"], columns)
     return ["query", "model", "correct", *[SAMPLE] * (SAMPLE in columns and "call_log" not in columns)]
 
 
@@ -223,9 +234,10 @@ _NUMBER = r"^[+-]?\d+(?:[.,]\d+)*\s?%?$"
 
 
 def draw_answers(log: Log, number: int, seed: int = 0) -> list[tuple[int, int]]:
-    """Draw `number` answers without a label, or all; return their (query, model) positions in order of the queries.
+    """Draw `number` answers without a label, or all; return their (query, model) positions.
 
     All models end up with equally many labels if possible, and all unlabelled answers of a model are equally likely.
+    The order is random, so that labels up to any place are a random sample; the answers to a query stand together.
     Raises `LogError` if every answer has a label.
     """
     unlabelled = np.asarray(log.answered) & ~log.labelled
@@ -237,7 +249,10 @@ def draw_answers(log: Log, number: int, seed: int = 0) -> list[tuple[int, int]]:
         sizes[np.where(sizes < max_sizes, labels + sizes, np.inf).argmin()] += 1
     columns = zip(unlabelled.T, sizes, strict=True)
     queries_by_model = (rng.choice(np.flatnonzero(column), size, replace=False) for column, size in columns)
-    return sorted((int(query), model) for model, queries in enumerate(queries_by_model) for query in queries)
+    drawn = [(int(query), model) for model, queries in enumerate(queries_by_model) for query in queries]
+    rng.shuffle(drawn)
+    place = rng.permutation(log.n_queries)
+    return sorted(drawn, key=lambda answer: place[answer[0]])
 
 
 def refuse_scores(log: Log) -> None:

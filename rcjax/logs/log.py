@@ -272,10 +272,10 @@ class Log(Cells):
         >>> table = {"query": [1, 1, 2, 2], "model": ["small", "large"] * 2, "correct": [0, 1, 1, 1]}
         >>> frame = pl.DataFrame(table | {"confidence": [0.4, 0.9, 0.8, 0.7], "cost": [1e-5, 3e-4] * 2})
         >>> print(read_log(frame).describe())
-        polars.DataFrame: 2 queries, 2 models (small, large), generation; every model answered every query.
+        polars.DataFrame: 2 queries, 2 models (small, large), task generation; every model answered every query.
         """
         names = f"{count(len(self.models), 'model')} ({', '.join(self.models)})"
-        head = f"{self.source}: {count(self.n_queries, 'query')}, {names}, {self.task}"
+        head = f"{self.source}: {count(self.n_queries, 'query')}, {names}, task {self.task}"
         answers = np.asarray(self.answered).sum(axis=0)
         counts = ", ".join(f"{name} {number:,}" for name, number in zip(self.models, answers, strict=True))
         full = f"{self.complete.sum():,} queries have an answer of every model; answers per model: {counts}"

@@ -176,7 +176,7 @@ def summarise_models(frame: pl.DataFrame) -> dict[str, Any]:
     Separation is the area under the ROC curve of the raw confidence, with which a right answer is more confident than a
     wrong answer; None for a model that is always or never right. An answer without a confidence ranks below all others.
     Accuracy and separation use the labelled answers. Cost is mean money per query without lost costs, which are 0
-    although other answers of the model cost money; None without a column cost.
+    although other answers of the model cost money; None without a cost.
 
     With a column `score` in place of `correct`, `scored` is True, accuracy is the mean score, and an answer counts as
     right with the weight of its score.
@@ -194,7 +194,7 @@ def summarise_models(frame: pl.DataFrame) -> dict[str, Any]:
 
 def _model(name: Any, rows: pl.DataFrame) -> dict[str, Any]:
     cost, answers = None, rows.height
-    if "cost" in rows.columns:
+    if "cost" in rows.columns and rows["cost"].count():
         paid = rows["cost"].filter(rows["cost"] > 0)
         cost = float(paid.sum()) / (len(paid) or answers)
     rows = rows.rename({"score": "correct"}, strict=False).drop_nulls("correct")

@@ -265,7 +265,7 @@ def _readable(name: str, source: Any) -> Iterator[None]:
     except (pl.exceptions.PolarsError, nw.exceptions.NarwhalsError, OSError, TypeError, ValueError) as error:
         problem = find_damage(source) if isinstance(source, TextFile) else _repeated_column(source)
         summary = str(error).partition("\n")[0].rstrip(".")
-        raise LogError(f"{name}{problem or f': cannot be read: {summary}: give a sound log'}") from None
+        raise LogError(f"{name}{problem or f': cannot be read: {summary}: give a sound table'}") from None
 
 
 def _repeated_column(source: Any) -> str | None:
@@ -336,6 +336,11 @@ def find_damage(text: TextFile) -> str | None:
         if fields > header:
             separator = _SEPARATORS[text.separator or ","]
             return f", line {line}: {fields} fields, {header} in the header: put text that holds {separator} in quotes"
+    if header is not None:
+        with text.open() as file:
+            last = b"".join(itertools.islice(file, line - 1, None))  # the last record: an open quote lasts to the end
+        if last.count(b'"') % 2:
+            return f", line {line}: a quote is opened and not closed: close it, and double quotes within a text"
     return None
 
 

@@ -220,7 +220,7 @@ class Tuned:
 
         >>> from rcjax import sample_log, tune
         >>> print(tune(sample_log(300), intervals=False).describe())
-        rcjax demo (synthetic): 300 queries, 5 models (llama3.2-1b, ...), choice; every model answered every query.
+        rcjax demo (synthetic): 300 queries, 5 models (llama3.2-1b, ...), task choice; every model answered every query.
         ... policies, of which none is chosen, as no target is given
         """
         if self.policy is None:

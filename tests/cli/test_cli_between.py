@@ -45,6 +45,7 @@ def test_labels_where_two_policies_differ_decide_which_is_better(folder, tmp_pat
     prices, out = ("--prices", folder / "prices.toml"), tmp_path / "to_label.csv"
     result = run("label", folder / "bare.csv", *between, *prices, "--n", "30", "--out", out)
     assert result.exit_code == 0, (result.stderr, result.exception)
+    assert "then compare the two with it: rcjax check " in " ".join(result.stdout.split())
     sheet = pl.read_csv(out)
     asked = sheet["query"].n_unique()
     assert 10 < asked <= 30

@@ -99,3 +99,16 @@ def test_the_next_command_is_one_that_runs(tmp_path):
     assert "Next: look at the labels" in succeed("import", wrong, "--out", tmp_path / "all_wrong.csv")
     one = write_log(tmp_path / "one.csv", [row for row in rows_of(0, 60) if row[1] == "small"])
     assert "Next: add the answers of another model" in succeed("import", one, "--out", tmp_path / "single.csv")
+
+
+def test_the_next_step_is_that_of_choices_and_of_models_with_queries_of_their_own(tmp_path):
+    frame = pl.read_csv(write_log(tmp_path / "whole.csv", rows_of(0, 60)))
+    for answer, task in (("A", " --task choice "), ("Paris", "")):
+        table = tmp_path / f"{answer}.csv"
+        frame.with_columns(answer=pl.lit(answer)).write_csv(table)
+        shown = succeed("import", table, "--out", tmp_path / "log.csv")
+        assert task in shown
+        assert ("--task" in shown) == bool(task)
+    apart = [(f"{row[1]} {row[0]}", *row[1:]) for row in rows_of(0, 60)]
+    shown = succeed("import", write_log(tmp_path / "apart.csv", apart), "--out", tmp_path / "log.csv")
+    assert "Next: have all models answer the same queries, under the same ids: 0 of 180" in " ".join(shown.split())

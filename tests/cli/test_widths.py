@@ -63,7 +63,7 @@ def test_rows_that_another_row_beats_as_printed_are_left_out(capsys):
     out = capsys.readouterr().out
     table = out[out.index("The frontier") :]
     assert [line.split()[:2] for line in table.splitlines() if "%" in line] == [["20.0", "43.0"], ["*", "40.0"]]
-    assert "(2 of 4, all by --json; * is that" in " ".join(table.split())
+    assert "(2 of 4; --json lists all; * is that" in " ".join(table.split())
 
 
 def test_a_model_that_is_the_best_buy_for_its_money_is_in_the_table(capsys):

@@ -27,13 +27,18 @@ def reworded(row):
 
 
 #: What is asked otherwise in the second run: its arguments, what differs, and how many answers.
+REWORDED = ": the question, its choices, the template or the system message has changed since it was asked"
 OTHERWISE = {
-    "question": ({"rows": [reworded(row) if row["query"] == "q3" else row for row in questions(N)]}, "question", 2),
-    "choices": ({"rows": [row | {"choices": "A|B|C"} for row in questions(N)]}, "question", 2 * N),
-    "template": ({"options": ("--template", "{prompt} Be brief.")}, "question", 2 * N),
-    "system prompt": ({"options": ("--system", "Be brief.")}, "system message", 2 * N),
-    "served model": ({"served_as": "org2/"}, "model at the endpoint 'org/", 2 * N),
-    "options": ({"more": "options = { temperature = 0.5 }"}, "options", 2 * N),
+    "question": ({"rows": [reworded(row) if row["query"] == "q3" else row for row in questions(N)]}, REWORDED, 2),
+    "choices": ({"rows": [row | {"choices": "A|B|C"} for row in questions(N)]}, REWORDED, 2 * N),
+    "template": ({"options": ("--template", "{prompt} Be brief.")}, REWORDED, 2 * N),
+    "system prompt": ({"options": ("--system", "Be brief.")}, REWORDED, 2 * N),
+    "served model": ({"served_as": "org2/"}, "model at the endpoint 'org/tiny', not 'org2/tiny'", 2 * N),
+    "options": (
+        {"more": "options = { temperature = 0.5 }"},
+        "options {'max_tokens': 16}, not {'max_tokens': 16, 'temperature': 0.5}",
+        2 * N,
+    ),
 }
 
 
@@ -45,11 +50,20 @@ def test_changed_settings_are_refused_with_old_and_new(place):
         how = dict(how)
         result, server = collect(place, *how.pop("options", ()), **how)
         words = " ".join(result.stderr.split())
-        wanted = (what, f"; {number} answers differ so", ", not ", "answers.jsonl, model ")
+        wanted = (what, f"; {number} answers differ so", "answers.jsonl, model ")
         untouched = server.requests == [] and (place / "answers.jsonl").read_bytes() == before
         if result.exit_code != 1 or not untouched or not all(one in words for one in wanted):
             misses.append((name, result.exit_code, words))
     assert not misses
+
+
+def test_answers_beyond_the_limit_are_not_those_to_other_questions(place):
+    collect(place)
+    result, server = collect(place, "--limit", 2)
+    assert (result.exit_code, server.requests) == (0, [])
+    words = " ".join(result.stdout.split())
+    assert "8 answers of the log are to questions beyond --limit, and stay in it" in words
+    assert "other questions" not in words
 
 
 def test_a_right_answer_that_changed_is_graded_anew(place):

@@ -17,6 +17,9 @@ from hypothesis import given, settings, strategies as st
 from tiers import examples
 
 import rcjax
+from rcjax.collecting.respondent import Budget, Expense, Respondent
+from rcjax.serving.models_file import read_models
+from rcjax.serving.usage import CallUsage
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
@@ -101,6 +104,20 @@ def test_a_model_that_will_not_answer_is_not_asked_again(response, says, place):
     assert answers(place) == []
 
 
+def test_a_model_that_never_answers_has_no_signal_and_a_reason(place):
+    """The table showed the signal stated, beside that of the others, and a rate limit had no advice."""
+
+    def behave(request, headers):
+        limit = Response({"error": {"code": "rate_limit_exceeded"}}, 429, {"retry-after-ms": "1"})
+        return limit if request["model"] == "org/small" else Models()(request, headers)
+
+    result, _ = collect(place, behave, names=["tiny", "small", "large"], n=3)
+    words = " ".join(result.stdout.split())
+    assert "small – 0 0 – – –" in words
+    assert "tiny choice 3 " in words
+    assert "HTTP 429 (rate_limit_exceeded): its rate limit is reached: try again later, or give a lower" in words
+
+
 def test_a_model_without_replies_is_stopped(place):
     result, server = collect(
         place,
@@ -135,6 +152,32 @@ def test_a_server_says_whether_a_retry_is_of_use(place):
     result, server = collect(place, lambda request, headers: said.pop(0), "--signal", "choice", n=1, names=["tiny"])
     assert (result.exit_code, len(server.requests)) == (1, 2)
     assert [(row["error"], row["attempts"]) for row in lines(place)] == [("HTTP 503", 2)]
+
+
+def test_a_model_that_waits_for_its_rate_limit_says_so(place, monkeypatch):
+    sleep, limited, statuses = asyncio.sleep, [], iter((429, 200))
+
+    def behave(request, headers):
+        return Response(completion("A"), next(statuses), {"retry-after-ms": "100"})
+
+    async def ask(settings):
+        respondent = Respondent(settings)
+
+        async def watch(seconds):
+            limited.append(respondent.is_limited)
+            await sleep(seconds)
+
+        monkeypatch.setattr(asyncio, "sleep", watch)
+        options, expense = {"max_tokens": 1}, Expense(Budget(), lambda _: None)
+        message = {"role": "user", "content": "So?"}
+        await respondent.send(respondent.endpoint(options), [message], options, CallUsage(), expense=expense)
+        limited.append(respondent.is_limited)
+        await respondent.close()
+
+    with served(behave) as (_, url):
+        asyncio.run(ask(read_models(write_models(place / "models.toml", url, ["tiny"]))["tiny"]))
+    assert limited[0]
+    assert not limited[-1]
 
 
 def test_without_log_probabilities_the_signal_is_another_one(place):
@@ -216,6 +259,18 @@ def test_a_dry_run_asks_nothing(place):
     assert by_model["large"]["likely_cost"] / by_model["tiny"]["likely_cost"] == pytest.approx(100, rel=0.1)
 
 
+def test_a_dry_run_names_second_questions_and_what_cannot_be_graded(place):
+    rows = [{"query": f"q{i}", "prompt": "Why?", **({"answer": "so"} if i else {})} for i in range(5)]
+    result, _ = collect(place, Models(), "--dry-run", rows=rows, names=["tiny", "large"])
+    words = " ".join(result.stdout.split())
+    assert "10 calls to make" in words
+    assert "requests 10 more: a second question about each answer" in words
+    assert "1 question without a right answer: their answers get no verdict: give right answers, or" in words
+    result, _ = collect(place, Models(), "--dry-run", names=["tiny", "large"])
+    assert "requests" not in result.stdout
+    assert "right answer" not in result.stdout
+
+
 def test_a_probe_says_what_models_can_do(place):
     def behave(request, headers):
         if request["model"] == "org/tiny" and "logprobs" in request:
@@ -236,7 +291,7 @@ def test_a_probe_says_what_models_can_do(place):
     assert result.exit_code == 1
     tiny, small, large = json.loads(result.stdout)["models"]
     assert (tiny["logprobs"], tiny["samples"], tiny["signals"]) == (False, True, ["votes", "stated"])
-    assert small["error"] == "HTTP 401 (invalid_api_key)"
+    assert small["error"] == "HTTP 401 (invalid_api_key): is its key right?"
     assert (large["logprobs"], large["top"], large["counted"]) == (True, 2, True)
     assert large["signals"] == ["choice", "verification", "votes", "stated", "mean"]
     assert "does not answer" in shown
@@ -248,6 +303,7 @@ def test_a_probe_says_what_models_can_do(place):
     [
         ("{ max_tokns = 3 }", "model tiny: options: the client knows no max_tokns"),
         ("{ max_tokens = '3' }", "model tiny: options: max_tokens must be a whole number"),
+        ("{ temperature = 'hot' }", "model tiny: options: temperature must be a number"),
     ],
 )
 def test_invalid_options_are_refused(options, says, place):

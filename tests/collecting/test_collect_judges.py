@@ -122,6 +122,19 @@ def test_grading_again_asks_no_model(place):
     assert again["changed"] == 0
 
 
+def test_grading_again_names_a_kind_without_a_grader_and_counts_by_grader(place):
+    """A kind that was missing from the command was an unexpected KeyError."""
+    rows = [row | {"grade": "letter" if number % 4 else "choice"} for number, row in enumerate(questions(20))]
+    collect(place, Models(), "--grade", "letter=exact", names=["tiny"], rows=rows)
+    refused = run("grade", place / "answers.jsonl", "--grade", "exact")
+    assert refused.exit_code == 1
+    assert "query q1: no grader for the kind 'letter': give --grade letter=…" in " ".join(refused.stderr.split())
+    result = run("grade", place / "answers.jsonl", "--grade", "letter=choice")
+    assert "graded 20 answers by choice" in " ".join(result.stdout.split())
+    result = run("grade", place / "answers.jsonl", "--grade", "letter=exact")
+    assert "graded 15 answers by exact, 5 answers by choice" in " ".join(result.stdout.split())
+
+
 class Wavering(Models):
     """The largest model judges, and is never clear about questions of an even number."""
 

@@ -105,3 +105,16 @@ def test_samples_need_no_confidence_of_their_own(place, signal):
         log = rcjax.read_log(place / "answers.jsonl", task="choice")
     assert log.request_settings["tiny"]["samples"] == 3
     assert {round(3 * math.exp(share)) for share in log.logprob.ravel().tolist()} == {2, 3}
+
+
+def test_samples_of_questions_of_several_kinds_are_all_kept(place):
+    """Choice questions were left out as asked otherwise than most: a single answer is compared with none."""
+    rows = questions(10)
+    for row in rows[:6]:
+        del row["choices"]
+    collecting_runs.collect(place, Varied(), "--samples", 3, rows=rows, names=("tiny", "large"))
+    with pytest.warns(LeftOutWarning) as said:
+        log = rcjax.read_log(place / "answers.jsonl")
+    assert not [one for one in said if "asked otherwise" in str(one.message)]
+    assert (log.n_queries, bool(log.answered.all())) == (10, True)
+    assert log.request_settings["tiny"]["compare"] == "text"

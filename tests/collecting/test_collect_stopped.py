@@ -2,8 +2,10 @@
 
 import asyncio
 import errno
+import json
 import os
 import signal
+import warnings
 
 import pytest
 from helpers.chat_server import served
@@ -53,6 +55,19 @@ def test_after_many_kills_the_log_is_the_same(kills, place):
         assert getattr(same, name).tolist() == getattr(whole, name).tolist()
 
 
+def test_a_killed_log_can_be_read_with_its_verdicts(place):
+    """Each answer has a line, and another one with its verdict: the later line of a call counts."""
+    collect(place, Models(), "--signal", "choice", names=["tiny", "large"])
+    log, graded = place / "answers.jsonl", lines(place)
+    whole = rcjax.read_log(log, task="choice")
+    plain = [row | {"correct": None, "graded_by": None} for row in graded]
+    log.write_text("".join(json.dumps(row) + "\n" for row in [*plain, *graded]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # such as that of rows left out
+        killed = rcjax.read_log(log, task="choice")
+    assert killed.correct.tolist() == whole.correct.tolist()
+
+
 def test_an_interrupt_finishes_the_calls_under_way(place):
     behave = Models(delay=0.2)
     write_questions(place / "questions.jsonl", questions(400))
@@ -66,6 +81,21 @@ def test_an_interrupt_finishes_the_calls_under_way(place):
         assert "the same command again" in " ".join(shown.split())
         assert len(answers(place)) == sum(behave.asked.values())
         assert not (place / "answers.jsonl.under-way").exists()
+
+
+def test_an_interrupt_before_the_first_call_says_so(place, monkeypatch):
+    """It said that calls count as spent."""
+
+    def interrupt(work):
+        work.close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(asyncio, "run", interrupt)
+    result, _ = collect(place, Models(), names=["tiny"])
+    assert (result.exit_code, result.stderr) == (130, "warning: ended: nothing was asked\n")
+    (place / "answers.jsonl").write_text("")
+    result, _ = collect(place, Models(), names=["tiny"])
+    assert "calls under way count as spent, and are made again" in result.stderr
 
 
 def test_a_second_interrupt_does_not_wait(place):

@@ -5,6 +5,7 @@ import re
 import threading
 import time
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from helpers.chat_server import completion
@@ -100,13 +101,27 @@ def test_judges_are_counted_before_and_after_there_are_some(place):
     assert likely == pytest.approx(float(document["spent"]) - spent, rel=0.35)
 
 
+def test_calls_lost_at_a_kill_do_not_raise_the_estimate(place):
+    """Their worst case counts as spent, but says nothing about the calls to come."""
+    how, rows = ("--signal", "length", "--json"), of_text(30)
+    collect(place, Short(), *how, rows=rows[:10], names=("small", "large"))
+    likely = before(collect(place, Short(), *how, "--dry-run", rows=rows, names=("small", "large"))[0])[1]
+    notes = [{"call": f"lost{i}", "query": f"q{i}", "model": "small", "at_most": 0.01} for i in range(8)]
+    journal = place / "answers.jsonl.under-way"
+    journal.write_text("".join(json.dumps(note) + "\n" for note in notes))
+    result, _ = collect(place, Short(), *how, rows=rows, names=("small", "large"))
+    assert "8 calls were under way" in result.stderr
+    assert before(result)[0]["spent"] > 0.08
+    assert before(result)[1] == pytest.approx(likely)
+
+
 def test_the_slowest_model_tells_how_long_a_run_still_takes():
     def at(run, seconds):
         return describe_progress(run, time.monotonic() - seconds)
 
     class Run:
         def __init__(self, **tallies):
-            self.tallies, self.forecast = tallies, None
+            self.tallies, self.forecast, self.models = tallies, None, []
 
     quick, slow = Tally(to_do=100, done=100), Tally(to_do=100, done=10)
     assert at(Run(quick=quick, slow=slow), 60.0) == "110 of 200, 55 %, about 9 min left"
@@ -114,12 +129,18 @@ def test_the_slowest_model_tells_how_long_a_run_still_takes():
     stopped = Tally(to_do=100, done=10, stopped="HTTP 401")
     assert at(Run(quick=Tally(to_do=100, done=50), stopped=stopped), 60.0) == "60 of 200, 30 %, about 1 min left"
     failing = Tally(to_do=100, done=25, failed=25)
-    assert at(Run(failing=failing), 60.0) == "25 of 100, 25 %, about 1 min left, 25 failed"
+    run = Run(failing=failing)
+    assert at(run, 60.0) == "25 of 100, 25 %, about 1 min left, 25 failed"
+    run.models = [
+        SimpleNamespace(name=name, respondent=SimpleNamespace(is_limited=limited))
+        for name, limited in {"quick": False, "slow": True}.items()
+    ]
+    assert at(run, 60.0).endswith(", 25 failed, waiting for the rate limit of slow")
 
 
 @pytest.mark.parametrize("left", [5, 4])
 def test_an_estimate_says_what_it_assumes_until_a_model_has_answered(capsys, left):
     """Whatever its probes have cost before."""
-    row = {"model": "small", "questions": left, "calls": left, "likely_cost": 0.1, "max_cost": 1.0}
+    row = {"model": "small", "questions": left, "calls": left, "requests": left, "likely_cost": 0.1, "max_cost": 1.0}
     _show_estimate({"estimate": [row], "questions": 5, "spent": 0.01, "notes": []})
     assert ("200 tokens an answer" in capsys.readouterr().out) == (left == 5)

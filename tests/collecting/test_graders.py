@@ -100,7 +100,13 @@ def test_a_missing_library_is_named(monkeypatch):
 
 @pytest.mark.parametrize(
     ("reference", "choices", "name"),
-    [(("B",), ("A", "B"), "choice"), (("12 %",), (), "number"), (("Paris", "12"), (), "exact"), ((), (), None)],
+    [
+        (("B",), ("A", "B"), "choice"),
+        (("12 %",), (), "number"),
+        (("Paris", "12"), (), "exact"),
+        (('{"a": 1}',), (), "json"),
+        ((), (), None),
+    ],
 )
 def test_the_default_grader_suits_the_right_answers(reference, choices, name):
     assert suited_grader(Question("q", (), reference, choices)) == name

@@ -87,6 +87,8 @@ def test_an_id_is_made_of_the_content(place):
         (["a", "b"], ("a", "b")),
         ('["a", "b"]', ("a", "b")),
         ("[1, 2]", ("[1, 2]",)),
+        ({"a": 1}, ('{"a": 1}',)),
+        ([{"a": "ü"}, {"a": 2}], ('{"a": "ü"}', '{"a": 2}')),
         (None, ()),
     ],
 )
@@ -104,7 +106,11 @@ def test_right_answers_may_be_texts_or_lists(answer, reference, place):
         ({"messages": "[" * 100_000}, "messages are not JSON"),
         ({"prompt": "x", "choices": "A|A"}, "choices must be 2 to 26, all different"),
         ({"prompt": "x", "choices": "A|B", "answer": "C"}, "the answer C is none of the choices: give one of A, B"),
-        ({"prompt": "x", "answer": {"a": 1}}, "answer must be a text, or a list of texts"),
+        ({"prompt": "x", "answer": [["a"]]}, "answer must be a text or an object, or a list of these"),
+        (
+            {"messages": [{"role": "usr", "content": "x"}]},
+            "row 1: the role 'usr' is none of the API's: give user, assi",
+        ),
         ({"prompt": "x", "cost": 3}, "column cost is one of the log's own"),
         ({"prompt": "x", "query": [1]}, "query must be a text or a number"),
         (

@@ -89,16 +89,28 @@ def test_equally_many_answers_of_each_model_are_drawn_at_random():
     log = bare_log()
     drawn = draw_answers(log, 31, seed=3)
     assert len({*drawn}) == 31
-    assert drawn == sorted(drawn) == draw_answers(log, 31, seed=3) != draw_answers(log, 31, seed=4)
+    assert drawn == draw_answers(log, 31, seed=3) != draw_answers(log, 31, seed=4)
     assert sorted(np.bincount([model for _, model in drawn]).tolist()) == [10, 10, 11]
     often = np.zeros(log.labelled.shape)
     for seed in range(150):
         often[tuple(zip(*draw_answers(log, 30, seed), strict=True))] += 1
     assert often[0, 0] == 0
     assert np.abs(often[1:] - 15).max() < 5 * np.sqrt(15)  # each of a hundred in a tenth of the draws
-    assert draw_answers(log, 300) == [(query, model) for query in range(100) for model in range(3) if query + model]
+    every = [(query, model) for query in range(100) for model in range(3) if query + model]
+    assert sorted(draw_answers(log, 300)) == every
     with pytest.raises(LogError, match="every answer has a label already"):
         draw_answers(rcjax.sample_log(20), 1)
+
+
+def test_answers_are_labelled_in_random_order_of_their_queries():
+    """In order of the log, the first half of the labels would be those of the oldest queries."""
+    log, early = bare_log(), np.zeros(100)
+    for seed in range(100):
+        drawn = draw_answers(log, 60, seed)
+        early[[query for query, _ in drawn[:30]]] += 1
+    assert abs(early[:50].sum() / early.sum() - 0.5) < 0.05
+    queries = [query for query, _ in draw_answers(log, 300)]
+    assert queries == [query for query in dict.fromkeys(queries) for _ in range(queries.count(query))]
 
 
 def test_a_sheet_has_no_control_characters_and_is_private(tmp_path):

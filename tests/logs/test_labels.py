@@ -72,6 +72,16 @@ def test_labels_of_other_names_are_refused_with_an_example(path):
         )
 
 
+def test_a_table_without_the_columns_of_labels_is_told_both_forms(path, tmp_path):
+    """It was advised to import the table as a log, and not told that query and answer would do."""
+    labels = tmp_path / "labels.csv"
+    labels.write_text("question;label\n0;1\n")
+    assert refusal(path, labels=labels) == (
+        "labels.csv: no columns query, model, correct (did you mean 'question' for 'query', 'label' for 'correct'?): "
+        "give a table of query and answer (the right one), or of query, model and correct; found: question, label"
+    )
+
+
 def test_a_model_whose_calls_all_failed_is_named(tmp_path):
     path = tmp_path / "calls.jsonl"
     with CallLog(path) as log:

@@ -111,6 +111,9 @@ def test_files_that_cannot_be_read(tmp_path):
     latin = tmp_path / "latin.csv"
     latin.write_bytes(f"{HEADER}\n7,gr\xf6\xdfe,-1,1,1\n".encode("latin-1"))
     assert refusal(latin) == "latin.csv, line 2: not UTF-8 text: save the file as UTF-8"
+    unclosed = f'{HEADER}\n7,small,-1,1,1\n8,"small,-1,1,1\n9,small,-1,1,1\n'
+    message = refusal(write(tmp_path, unclosed))
+    assert message == "log.csv, line 3: a quote is opened and not closed: close it, and double quotes within a text"
     with pytest.raises(TypeError, match="source must be the path of a file, or a dataframe, not a list"):
         read_log([1, 2])
     with pytest.raises(LogError, match="choose generation or choice"):

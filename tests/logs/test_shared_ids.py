@@ -70,7 +70,7 @@ def test_of_equal_questions_the_labelled_one_stays_before_a_complete_one(tmp_pat
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     key = [("labelled", "small"), *((f"q{n}", model) for n in range(3) for model in ("small", "large"))]
     labels = pl.DataFrame(key, schema=["query", "model"], orient="row").with_columns(correct=1)
-    with pytest.warns(LeftOutWarning, match="2 of queries that ask what another one did"):
+    with pytest.warns(LeftOutWarning, match="2 of queries with the prompt of another query"):
         log = read_log(path, labels=None if in_log else labels)
     assert {*log.queries} == {"labelled", "q0", "q1", "q2"}
     assert log.labelled.sum() == 7
@@ -82,7 +82,7 @@ def test_a_right_answer_holds_for_all_queries_with_the_same_prompt(tmp_path):
     rows += [line("other", model, "B", "e") for model in ("small", "large")]
     path = tmp_path / "calls.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.warns(LeftOutWarning, match="1 of queries that ask what another one did"):
+    with pytest.warns(LeftOutWarning, match="1 of queries with the prompt of another query"):
         log = read_log(path, labels=pl.DataFrame({"query": ["labelled", "other"], "answer": ["A", "C"]}))
     assert (log.queries, log.labelled.all()) == (("complete", "other"), True)
     assert log.correct.tolist() == [[True, True], [False, False]]
@@ -97,6 +97,6 @@ def test_of_equal_questions_the_one_that_most_models_answered_stays(tmp_path, co
     path = tmp_path / "calls.jsonl"
     rows = [*lacking, *whole, *later, *other] if comes_first else [*whole, *later, *other, *lacking]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.warns(LeftOutWarning, match="1 failed; 3 of queries that ask what another one did"):
+    with pytest.warns(LeftOutWarning, match="1 failed; 3 of queries with the prompt of another query"):
         log = read_log(path, unlabelled=True)
     assert (log.queries, log.complete.all(), log.failed) == (("whole", "other"), True, ())

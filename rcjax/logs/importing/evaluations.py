@@ -181,8 +181,8 @@ class Evaluations:
     """A table of imported answers, with notes about it."""
 
     frame: pl.DataFrame
-    """Table with `query`, `model`, `correct`, `logprob`, and `cost` (0 if unknown), or `input_tokens` and
-    `output_tokens`, or all three.
+    """Table with `query`, `model`, `correct`, `logprob`, and `cost` (0 if lost, empty for a model without costs), or
+    `input_tokens` and `output_tokens`, or all three.
 
     `correct` is empty if the files have no labels. The column is `score`, from 0 to 1, if some scores lie strictly
     between. `answer`, `seconds` and `sample` are present if the files have answers, latencies, or several answers of a
@@ -193,6 +193,12 @@ class Evaluations:
     """Numbers of the answers left out, with reasons; None if all are kept."""
     unreadable: tuple[str, ...] = ()
     """Messages about unreadable files and parts of files."""
+
+    @property
+    def has_letters(self) -> bool:
+        """Whether there are answers, and each is a letter, as that of a choice."""
+        answers = self.frame["answer"].drop_nulls() if "answer" in self.frame.columns else pl.Series(dtype=pl.String)
+        return bool(len(answers) and answers.str.contains("^[A-Z]$").all())
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -350,6 +356,10 @@ def _remarks(rows: Sequence[Line], by_choice: Sequence[str], options: ImportOpti
     remarks += [
         describe_unlikely_choices(model, unlikely[model], answers[model]) for model in by_choice if unlikely[model]
     ]
+    for model, file in {row["model"]: row["guessed_by"] for row in rows if row.get("guessed_by")}.items():
+        if model not in options.rename.values():
+            guess = f"{model} is the name of a folder, as no results_*.json beside {file} names the model"
+            remarks.append(f"{guess}: if it is another one, give --rename {model}=…")
     remarks += [f"{count(n, 'answer')} of {model} ended at a limit of tokens" for model, n in truncated.items()]
     for model, number in Counter(row["model"] for row in rows if row["lacks"]).items():
         example = next(row["lacks"] for row in rows if row["lacks"] and row["model"] == model)
@@ -417,17 +427,18 @@ def build_frame(rows: list[Line], options: ImportOptions, *, sampled: bool) -> t
     Raises LogError if some model has no cost, and some row no tokens, not even estimated ones.
     """
     notes = list[str]()
-    priced = {row["model"] for row in rows if row.get("cost") is not None} == {row["model"] for row in rows}
+    models = dict.fromkeys(row["model"] for row in rows)
+    priced = {row["model"] for row in rows if row.get("cost") is not None}
     if estimated := sum(bool(row.get("estimated")) for row in rows):
         origin = f"estimated, {CHARACTERS:g} characters each"
         notes.append(f"the files have no token counts of {count(estimated, 'answer')}: they are {origin}")
     counted = all(row.get(name) is not None for row in rows for name in TOKENS)
-    if priced:
-        for row in rows:  # `read_log` replaces a cost of 0 by the mean of the model's other costs
-            row["cost"] = row.get("cost") or 0.0
-    elif counted:
-        notes.append("the files have no costs: tune with --prices")
-    else:
+    for row in rows if priced else ():  # `read_log` replaces a cost of 0 by the mean of the model's other costs
+        row["cost"] = row.get("cost") or (0.0 if row["model"] in priced else None)
+    if len(priced) < len(models) and counted:
+        of_models = f" of {listed(name for name in models if name not in priced)}" if priced else ""
+        notes.append(f"the files have no costs{of_models}: tune with --prices")
+    elif len(priced) < len(models):
         advice = "a table needs a column cost, or input_tokens and output_tokens"
         raise LogError(f"the files have neither costs nor tokens, nor texts to estimate tokens: {advice}")
     scored = any(row["correct"] not in (None, 0, 1) for row in rows)
@@ -442,7 +453,7 @@ def build_frame(rows: list[Line], options: ImportOptions, *, sampled: bool) -> t
     schema |= {"correct": pl.Float64 if scored else pl.Int8, "logprob": pl.Float64}
     schema |= dict.fromkeys([*answers, *["prompt"] * options.prompts], pl.String)
     caches = [name for name in CACHED if counted and any(row.get(name) for row in rows)]
-    schema |= dict.fromkeys([*TOKENS * counted, *caches, *["cost"] * priced, *["seconds"] * timed], pl.Float64)
+    schema |= dict.fromkeys([*TOKENS * counted, *caches, *["cost"] * bool(priced), *["seconds"] * timed], pl.Float64)
     frame = pl.DataFrame({name: [row.get(name) for row in rows] for name in schema}, schema=schema, strict=False)
     return frame.rename({"correct": "score"}) if scored else frame, notes
 

@@ -412,7 +412,7 @@ _DATED = re.compile(r"samples_(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT[\d.:-]+
 
 def _read_lm_eval(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a file, one per document; damage if the file has neither a metric nor a filter `scorer`."""
-    task, model = _task_and_model(path)
+    task, model, is_guess = _task_and_model(path)
     filters, metrics = dict[str, None](), dict[str, None]()
 
     def lines(row: Mapping[str, Any], place: str) -> list[Line]:
@@ -425,7 +425,12 @@ def _read_lm_eval(path: Path, options: ImportOptions) -> Iterator[Line | DamageE
         require(
             len(filters) == 1 or options.scorer in filters, place, f"{problem}: choose one, with --scorer (scorer=)"
         )
-        line = {"query": f"{task}/{row['doc_id']}", "model": model, "sample": 1}
+        line = {
+            "query": f"{task}/{row['doc_id']}",
+            "model": model,
+            "sample": 1,
+            "guessed_by": path.name if is_guess else None,
+        }
         return [line | _read_lm_eval_document(row, options.scorer, place)]
 
     yield from read_lines(path, "lm-eval", lines)
@@ -434,8 +439,12 @@ def _read_lm_eval(path: Path, options: ImportOptions) -> Iterator[Line | DamageE
         yield DamageError(f"{path.name}: has no metric or filter {options.scorer!r}; there are {', '.join(names)}")
 
 
-def _task_and_model(path: Path) -> tuple[str, str]:
-    """Return (task, model) of a file, by its name, and the results in its folder or the folder's name, ORG__MODEL."""
+def _task_and_model(path: Path) -> tuple[str, str, bool]:
+    """Return (task, model, is the model a guess) of a file.
+
+    The task is by the name of the file, the model by the results in its folder or, as a guess, the folder's name,
+    ORG__MODEL.
+    """
     match = _DATED.match(path.stem)
     task, date = (match["task"], match["date"]) if match else (path.stem, None)
     results = [path.with_name(f"results_{date}.json")] if date else []
@@ -445,8 +454,8 @@ def _task_and_model(path: Path) -> tuple[str, str]:
         except (LookupError, OSError, RecursionError, TypeError, ValueError):
             continue
         if isinstance(model, str) and model:
-            return task, model
-    return task, path.resolve().parent.name.replace("__", "/")
+            return task, model, False
+    return task, path.resolve().parent.name.replace("__", "/"), True
 
 
 def _metrics(row: Mapping[str, Any]) -> list[str]:

@@ -11,6 +11,7 @@ A line is a line of a call log with a score. Its values are JSON values by name:
 - `error`: reason for a missing answer or, with `has_no_confidence`, for a missing confidence.
 - `input_tokens`, `output_tokens`: tokens of all calls; `estimated`: the tokens are estimated from the texts.
 - `cached_tokens`, `cache_write_tokens`: input tokens read from a cache, and written to one.
+- `guessed_by`: name of the file whose folder gave the name of the model, in want of a better source.
 - `cost`, `seconds`, `finish`: money, latency, and finish reason in the words of the API.
 
 A table may be any file that `read_log` reads, with columns of any name. A wide table, common in benchmarks of routers,

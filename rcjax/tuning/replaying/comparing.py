@@ -309,7 +309,7 @@ class Disagreements(NamedTuple):
         return cls(log, models, spent, ~same, (_refusal_price(first), _refusal_price(second)))
 
     def draw(self, number: int, seed: int = 0) -> list[tuple[int, int]]:
-        """Draw queries whose answers differ at random; return the answers to label as (query, model), by position.
+        """Draw queries whose answers differ; return the answers to label as (query, model) positions, in random order.
 
         Queries with labels of both answers are not drawn. Raises LogError if no other query is left.
         """
@@ -325,7 +325,7 @@ class Disagreements(NamedTuple):
                 problem = "every difference is labelled already"
             raise LogError(f"{self.log.source}: {problem}")
         drawn = np.random.default_rng(seed).permutation(unlabelled)[:number]
-        return sorted((int(query), int(model)) for query in drawn for model in cells[query])
+        return [(int(query), int(model)) for query in drawn for model in cells[query]]
 
     def difference(self) -> Difference:
         """Estimate the differences in error and cost, second minus first, from the labels of differing answers.

@@ -10,6 +10,7 @@ import pytest
 import rcjax
 from rcjax.logs.errors import LogError
 from rcjax.logs.importing.evaluations import ImportOptions, import_evaluations
+from rcjax.logs.oddities import summarise_models
 
 ROWS = {
     "id": [1, 2, 1, 2],
@@ -166,6 +167,19 @@ def test_tokens_that_were_not_counted(write):
     bare = write(input_tokens=None, output_tokens=None)
     with pytest.raises(LogError, match=r"neither costs nor tokens.* a column cost"):
         read(bare)
+
+
+def test_costs_of_some_models_are_kept(write):
+    """They were dropped, and the files were said to have none."""
+    read_all = import_evaluations([write(cost=[0.5, 0.25, None, None])], ImportOptions(columns=COLUMNS))
+    assert read_all.frame["cost"].to_list() == [0.5, 0.25, None, None]
+    assert "the files have no costs of large: tune with --prices" in read_all.notes
+    assert [model["cost"] for model in summarise_models(read_all.frame)["models"]] == [0.375, None]
+    with pytest.raises(LogError, match="cost is missing"):
+        rcjax.read_log(read_all.frame)
+    with pytest.warns(rcjax.logs.PricesWarning, match="as dear as the log says: small"):
+        log = rcjax.read_log(read_all.frame, prices={"large": (5.0, 5.0)})
+    assert log.cost.tolist() == pytest.approx([152 * 5e-6, 0.375])
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,10 @@ def test_lm_eval_without_results_is_named_by_its_folder(tmp_path):
     (path,) = (FILES / "lm_eval" / "org__toy-0.6").glob("samples_letters_2*.jsonl")
     (folder / path.name).write_bytes(path.read_bytes())
     assert imported(folder).frame["model"].unique().to_list() == ["other"]
+    guess = f"other is the name of a folder, as no results_*.json beside {path.name} names the model: if it is another"
+    assert any(note.startswith(guess) for note in imported(folder).notes)
+    renamed = import_evaluations([folder], ImportOptions(rename={"other": "toy"}))
+    assert not any("folder" in note for note in (*renamed.notes, *imported(path).notes))
 
 
 @pytest.mark.parametrize("run", ["letters", "repeat"])
