@@ -226,16 +226,11 @@ def collect(
     if models is None:
         raise typer.BadParameter("give the file of the models: --models models.toml", param_hint="--models")
     require_libraries("rcjax collect", "run", "openai")
-    from rcjax.collecting.plan import Plan
     from rcjax.collecting.questions import read_questions, sample_questions
-    from rcjax.serving.models_file import read_models
 
     require_plausible_models(models, really)
-    settings = read_models(models)
     _require_signal(signal)
-    money = None if budget is None else Decimal(str(budget))
-    options = tuple(grading.graders or ()), grading.read_rubric(), money, asking.max_tokens, asking.timeout, samples
-    plan = Plan(settings, settings, signal, *options, grading.score_max)
+    plan = _make_plan(models, signal, grading, asking, budget, samples)
     if probe:
         _probe(plan, json_)
         return
@@ -248,6 +243,18 @@ def collect(
     sampled = sample_questions(every, limit, seed)
     plan = replace(plan, unasked={one.query for one in every} - {one.query for one in sampled})
     _run(plan, sampled, questions, out, None if dry_run else asking.concurrency, json_)
+
+
+def _make_plan(
+    models: Path, signal: str | None, grading: Grading, asking: AskingOptions, budget: float | None, samples: int
+) -> Plan:
+    """Make the plan of a run from the file of the models and the options of `rcjax collect`."""
+    from rcjax.collecting.plan import Plan
+    from rcjax.serving.models_file import read_models
+
+    settings, money = read_models(models), None if budget is None else Decimal(str(budget))
+    options = tuple(grading.graders or ()), grading.read_rubric(), money, asking.max_tokens, asking.timeout, samples
+    return Plan(settings, settings, signal, *options, grading.score_max)
 
 
 def _require_signal(signal: str | None) -> None:

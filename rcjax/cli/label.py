@@ -356,9 +356,8 @@ def grade(
         options = GradingOptions(column, again, verdicts.reference, calls, report_progress=progress.note)
         with busy("grading", progress=progress), terminable():
             regraded, spent, notes = asyncio.run(_grade(plan, file, by_id, options))
-        document = {
-            name: getattr(regraded, name) for name in ("graded", "graded_by", "changed", "labelled", "agreement")
-        }
+        names = ("graded", "graded_by", "changed", "labelled", "agreement")
+        document = {name: getattr(regraded, name) for name in names}
         document |= {"without_verdict": regraded.without, "spent": spent, "notes": notes}
         document |= {} if shadow is None else {"left_out": shadow.left_out}
         conclude(document, partial(_show_grading, document, file.path), as_json=json_, problem=regraded.problem)

@@ -153,6 +153,10 @@ _LEAST_WIDTH = 20  # columns of a cascade in a table
 _POINTS, _MORE_POINTS = 5, 9  # shown points of the frontier, with a target and without
 
 
+#: Kind of file that each option writes.
+_KINDS_OF_OUTPUT = {"--out": "policy", "--frontier": "frontier"}
+
+
 def tune(
     *,
     within: BudgetOptions,
@@ -179,8 +183,7 @@ def tune(
     if out and target is None:
         raise typer.BadParameter("needs a target, such as --budget", param_hint="--out")
     spec.check()
-    outputs, kinds = {"--out": out, "--frontier": frontier}, {"--out": "policy", "--frontier": "frontier"}
-    require_outputs(outputs, reading.inputs(*log), kinds)
+    require_outputs({"--out": out, "--frontier": frontier}, reading.inputs(*log), _KINDS_OF_OUTPUT)
     start_jax()  # before JAX is imported
     from rcjax.logs.sources import join_parts
     from rcjax.solving.frontier.frontier import InfeasibleError
