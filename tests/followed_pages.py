@@ -163,8 +163,12 @@ def follow(page, one, deeds=()):
 
 
 def words_alone(text):
-    """Without figures, which hang on versions and machines a little, and the widths of columns that hang on them."""
-    return re.sub(r"[─\s]+", " ", re.sub(r"[\d.,]*\d", "#", text)).strip()
+    """Without figures and the widths of columns: they hang on versions, machines and the order of answers a little.
+
+    So does the side of a small difference.
+    """
+    words = re.sub(r"[─\s]+", " ", re.sub(r"[\d.,]*\d", "#", text)).strip()
+    return re.sub(r"the same error \(± # points\) as|# ± # points (more|less) error than", "an error beside", words)
 
 
 def printed_there(body, printed):
