@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -194,8 +194,8 @@ def check(
         subject, followed = at_traffic_of(main_file(log), tuned)
         columns = read_column_names(source)
         traffic = check_traffic(subject, source, looks) if is_call_log(columns) else None
-        is_needed = traffic is None or reading.labels is not None or "correct" in columns
-        fresh, reason = _read_labelled(subject, source, options, is_needed=is_needed)
+        is_needed = traffic is None or reading.labels is not None
+        fresh, reason = _read_labelled(subject, source, options, is_needed=is_needed, columns=columns)
     retune = command("retune", policy, *log, **reading.as_options(), out=NEXT)
     money = recorded_tuning(subject).spec.money([subject.expected.get("cost") or 0.0])
     if fresh is not None:
@@ -217,18 +217,27 @@ def check(
 
 
 def _read_labelled(
-    policy: AbstractPolicy, source: Path | JoinedTable, options: Mapping[str, Any], *, is_needed: bool
+    policy: AbstractPolicy,
+    source: Path | JoinedTable,
+    options: Mapping[str, Any],
+    *,
+    is_needed: bool,
+    columns: Collection[str],
 ) -> tuple[Log | None, str]:
     """Read a log with labels; return (the log with times, ""), or (None, the reason) if it cannot be read.
 
-    An unreadable log is an error if the log `is_needed`: without labels there is nothing else to check.
+    An unreadable log is an error if the log `is_needed`, as there is nothing else to check, or if it has labels.
+
+    Args:
+        columns: the columns of the log.
     """
+    from rcjax.logs.errors import UnlabelledError
     from rcjax.logs.reading import with_times
 
     try:
         return with_times(read_for(policy, source, options), source), ""
     except ValueError as unreadable:
-        if is_needed:
+        if is_needed or ("correct" in columns and not isinstance(unreadable, UnlabelledError)):
             raise
         return None, str(unreadable)
 

@@ -204,11 +204,11 @@ def require_libraries(feature: str, extra: str, *names: str) -> None:
 
 #: By kind of output, what a file holds that may be replaced, or appended to; an answer file begins with "call".
 _CONTENTS = {
-    "policy": re.compile(rb'\A\s*\{\s*"format": *"rcjax-(policy|ladder)"'),
-    "frontier": re.compile(rb'\A\s*\{\s*"format": *"rcjax-frontier"'),
+    "policy": re.compile(rb'(?s)\A[\s\xef\xbb\xbf]*\{.*"format": *"rcjax-(policy|ladder)"'),
+    "frontier": re.compile(rb'(?s)\A[\s\xef\xbb\xbf]*\{.*"format": *"rcjax-frontier"'),
     "HTML page": re.compile(rb"<!doctype html>", re.IGNORECASE),
     "log": re.compile(rb"(?s)\A(?=.*query)(?=.*model)"),
-    "log of a service": re.compile(rb'\A\s*\{"call_log": *\d+, *"query"'),
+    "log of a service": re.compile(rb'\A(?!.*"call":).*"call_log":'),
 }
 _ENDS = 2**16  # bytes that are read at either end of a file: a Parquet file has its columns at the end
 
@@ -222,7 +222,7 @@ def _require_kind(option: str, path: Path, kind: str) -> None:
         file.seek(max(file.tell(), path.stat().st_size - _ENDS))
         content += file.read()
     if content.strip() and not _CONTENTS[kind].search(content):
-        raise typer.BadParameter(f"{path} is there already, and is no {kind}: give another file", param_hint=option)
+        raise typer.BadParameter(f"{path} is there already, and holds no {kind}: give another file", param_hint=option)
 
 
 def require_outputs(

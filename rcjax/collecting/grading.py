@@ -17,7 +17,6 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from rcjax._base.codec import object_in
 from rcjax._base.figures import count
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.graders import (
@@ -47,6 +46,7 @@ from rcjax.collecting.right_answers import (
 )
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.policy.counted import SAME_AS
+from rcjax.policy.signals.answers import canonical_json
 from rcjax.serving.call_log import has_failed
 from rcjax.serving.completions import read_reply
 from rcjax.serving.failures import CallError
@@ -145,8 +145,8 @@ class Graders:
 def suited_grader(question: Question) -> str | None:
     """Choose a grader by the form of a question: call, json, choice, number or exact; None without a right answer.
 
-    >>> suited_grader(Question("q", (), ("1,200",))), suited_grader(Question("q", (), ("Paris",)))
-    ('number', 'exact')
+    >>> [suited_grader(Question("q", (), (text,))) for text in ("1,200", "Paris", "{}")]
+    ['number', 'exact', 'json']
     """
     if not question.reference:
         return None
@@ -154,7 +154,7 @@ def suited_grader(question: Question) -> str | None:
         return "call" if question.options.get("tools") else "json"
     if question.choices:
         return "choice"
-    if all(object_in(text) for text in question.reference):
+    if all((canonical_json(text) or "").startswith("{") for text in question.reference):
         return "json"
     return "number" if all(is_number(text) for text in question.reference) else "exact"
 

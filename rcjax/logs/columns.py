@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rcjax.logs.errors import LogError, MissingPricesError, brief, listed
+from rcjax.logs.errors import LogError, MissingPricesError, UnlabelledError, brief, listed
 from rcjax.policy.signals.replies import ROUNDING
 
 TOKENS = ["input_tokens", "output_tokens"]
@@ -201,7 +201,7 @@ def needed_columns(name: str, columns: list[str], priced: bool, needed_label: st
     require_unique_columns(name, columns)
     if "call_log" in columns and needed_label == "correct" and not judges and "correct" not in columns:
         forms = "query and answer (the right one), or query, model and correct"
-        raise LogError(
+        raise UnlabelledError(
             f"{name}: a call log does not tell right from wrong: give labels, a table of {forms}; {HOW_TO_LABEL}"
         )
     confidence = "confidence" if "confidence" in columns else "logprob"

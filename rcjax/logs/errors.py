@@ -18,6 +18,10 @@ class MissingPricesError(LogError):
     """A log with token counts, but without prices: read it again with prices."""
 
 
+class UnlabelledError(LogError):
+    """A log without a label that can be used."""
+
+
 class MissingModelError(LogError):
     """A log without a model that was asked for."""
 

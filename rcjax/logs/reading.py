@@ -33,6 +33,7 @@ from rcjax.logs.errors import (
     LeftOutWarning,
     LogError,
     NoConfidenceWarning,
+    UnlabelledError,
     UnlabelledWarning,
     Warn,
     brief,
@@ -249,7 +250,7 @@ def _labelled_models(answers: Answers, named: bool, place: str, warn: Warn) -> t
     """Return the models with labels; a model without labels is left out with a warning, or refused if `named`."""
     labels = dict(zip(answers.models, answers.labels.tolist(), strict=True))
     if not any(labels.values()):
-        raise LogError(f"{place}: no answer has a label: {HOW_TO_LABEL}")
+        raise UnlabelledError(f"{place}: no answer has a label: {HOW_TO_LABEL}")
     names = tuple(name for name, number in labels.items() if number or named)
     if len(names) < len(labels):
         left_out = listed(name for name in labels if name not in names)

@@ -345,7 +345,7 @@ def test_an_output_replaces_no_file_of_another_kind(line, kind, content, tmp_pat
     result = run(*line.format(path).split(), "--json")
     assert result.exit_code == 2
     assert (
-        f"{path} is there already, and is no {kind}: give another file" in json.loads(result.stdout)["error"]["message"]
+        f"{path} is there already, and holds no {kind}: give another file" in json.loads(result.stdout)["error"]["message"]
     )
     assert path.read_text() == content
 

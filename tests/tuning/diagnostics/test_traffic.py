@@ -182,3 +182,10 @@ def test_too_few_calls_test_nothing(policy, tmp_path):
     result = run("check", tmp_path / "policy.json", write(tmp_path / "calls.jsonl", calls_of(policy, 0, n=10)))
     shown = " ".join(result.stdout.split())
     assert (result.exit_code, "Without labels: nothing was tested" in shown, "verdict" in shown) == (0, True, False)
+
+
+def test_an_empty_column_of_labels_is_no_label(policy, tmp_path):
+    policy.save(tmp_path / "policy.json")
+    lines = [line | {"correct": None} for line in calls_of(policy, 0)]
+    result = run("check", tmp_path / "policy.json", write(tmp_path / "calls.jsonl", lines))
+    assert (result.exit_code, "Without labels: no figure" in " ".join(result.stdout.split())) == (0, True)
