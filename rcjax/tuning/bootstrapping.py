@@ -106,7 +106,9 @@ def bootstrap(
     points = _spread(frontier)
     tune_draw = None
     if refit:
-        tune_draw = search_of(frontier.spec).bootstrap_tuner(frontier, sample, points, cross_validation)
+        options = None if cross_validation is None else cross_validation.options
+        at_points = None if frontier.is_by_labels else points  # the model's policies are compared at the same λ
+        tune_draw = search_of(frontier.spec).draw_tuner(frontier, sample, at_points, options)
     fixed, tuned = _replicated(frontier, points, sample, tune_draw, replicates, seed)
     noise, optimism = _noise_and_optimism(frontier, points, fixed, tuned)
     noise = jax.tree.map(lambda figure: figure * np.sqrt(sample.n_queries / log.n_queries), noise)

@@ -281,43 +281,23 @@ class LabelSearch:
         selection = select_frontier(log, model=model, lam=lam, seed=seed, abstain_price=price, admits=admits)
         return selection.frontier, selection.cross_validation
 
-    def bootstrap_tuner(
-        self, frontier: Frontier, log: Log, points: np.ndarray, cross_validation: CrossValidation | None
+    def draw_tuner(
+        self, frontier: Frontier, log: Log, points: np.ndarray | None = None, options: ScoringOptions | None = None
     ) -> DrawTuner:
-        """Return the function that tunes on a draw to the rungs of a ladder, by rising cost.
-
-        The last rung is repeated up to `RESAMPLED_RUNGS`, so that all draws share a program.
-
-        Args:
-            frontier, log: as for `draw_tuner`.
-            points: not used: the ladder of a draw has its own λ.
-            cross_validation: cross-validation of the frontier on that log; None: the blending weights are estimated.
-        """
-        options = None if cross_validation is None else cross_validation.options
-        return self._draw_tuner(frontier, log, lambda table: table.rungs().padded(), options)
-
-    def draw_tuner(self, frontier: Frontier, log: Log, points: np.ndarray) -> DrawTuner:
-        """Return the function that tunes on a draw to the best policies at the λ of some points.
+        """Return the function that tunes on a draw to the best policies at some λ, or to the rungs of a ladder.
 
         Args:
             frontier: the frontier that was tuned.
             log: the log that the frontier was tuned on.
-            points: (G,) indices of the points of the frontier with the λ to use.
+            points: (G,) indices of the points of the frontier with the λ to use; None: the rungs of the draw's own
+                ladder, by rising cost. The last rung is repeated up to `RESAMPLED_RUNGS`, so that all draws share a
+                program.
+            options: the blending weights of the cross-validation; None: they are estimated on the whole log.
         """
-        lam = np.asarray(frontier.lam, float)[points]
-        return self._draw_tuner(frontier, log, lambda table: table.best(lam))
-
-    def _draw_tuner(
-        self,
-        frontier: Frontier,
-        log: Log,
-        choose: Callable[[Candidates], Candidates],
-        options: ScoringOptions | None = None,
-    ) -> DrawTuner:
         agreements, lam = frontier.policies.agreements, np.asarray(frontier.lam, float)
         agreement_lam = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
         fitted = frontier.model.calibrators
-        if options is None:  # the blending weights are those of the whole log, as in the cross-validation
+        if options is None:
             options = estimate_blending(log, fitted, refusal_worth_at(frontier.abstain_price, log.cost.dtype))
 
         def tune_draw(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
@@ -329,7 +309,8 @@ class LabelSearch:
             table, agreement = score_candidates(calibrators, labelled, query_cost, options)
             if agreement is not None:
                 table = concatenate(table, agreement.best(agreement_lam))
-            return calibrators, choose(table).policies(agreement=labelled.answer is not None)
+            chosen = table.rungs().padded() if points is None else table.best(lam[points])
+            return calibrators, chosen.policies(agreement=labelled.answer is not None)
 
         return tune_draw
 
@@ -363,19 +344,16 @@ class ModelSearch:
         frontier = solve_frontier(model, lam=lam, cascades=self.spec.search, abstain_price=self.spec.abstain_price)
         return (frontier if limit is None else limit.within(frontier)), None
 
-    def bootstrap_tuner(
-        self, frontier: Frontier, log: Log, points: np.ndarray, cross_validation: CrossValidation | None
+    def draw_tuner(
+        self, frontier: Frontier, log: Log, points: np.ndarray | None = None, options: ScoringOptions | None = None
     ) -> DrawTuner:
-        """Return `draw_tuner`: the bootstrap of this search compares policies at the same λ.
+        """Return the function that fits the model to a draw, and solves it at the λ of some points.
 
         Args:
-            frontier, log, points: as for `draw_tuner`.
-            cross_validation: not used.
+            frontier, log: as for `LabelSearch.draw_tuner`.
+            points: (G,) indices of the points; None: all points, as a draw has no ladder of its own.
+            options: not used, as the model is not fitted to blended labels.
         """
-        return self.draw_tuner(frontier, log, points)
-
-    def draw_tuner(self, frontier: Frontier, log: Log, points: np.ndarray) -> DrawTuner:
-        """Return the function that fits the model to a draw, and solves it at the λ of some points (G,)."""
         from rcjax.model.cascade_model import CascadeModel
         from rcjax.model.fitting import fit_near
         from rcjax.solving.bellman import MANY_STEPS, plan_cascades
@@ -383,7 +361,7 @@ class ModelSearch:
 
         model = frontier.model
         assert isinstance(model, CascadeModel)  # as the search fitted it
-        lam = np.asarray(frontier.lam)[points]
+        lam = np.asarray(frontier.lam)[slice(None) if points is None else points]
         refusal_worth = refusal_worth_at(frontier.abstain_price, log.cost.dtype)
         plan = plan_cascades(model.models, self.spec.search)  # None for adaptive policies
         panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None

@@ -116,7 +116,7 @@ def test_a_draw_repeats_rows_and_expects_labels_from_its_own_alone(log):
 
 
 def test_a_ladder_tuned_on_a_draw_rises_in_cost_whatever_the_order_of_the_draw(log, frontier, by_labels):
-    tune_again = by_labels.bootstrap_tuner(frontier, log, np.arange(1), None)
+    tune_again = by_labels.draw_tuner(frontier, log)
     rows = np.random.default_rng(1).integers(0, N, N)
     (calibrators, ladder), (_, shuffled) = tune_again(log, rows), tune_again(log, rows[::-1])
     assert ladder.members.shape == (RESAMPLED_RUNGS, 3)
