@@ -47,10 +47,11 @@ from rcjax.tuning.scoring import impute_query_cost, score_candidates
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """A frontier of cascades that beat single models after correction for optimism, with its cross-validation."""
+    """The result of a search: a frontier and its cross-validation."""
 
     frontier: Frontier
-    cross_validation: CrossValidation
+    cross_validation: CrossValidation | None
+    """Cross-validation of the cascades; None for a search by the paper's model."""
 
 
 _LAM_GRID = 400  # λ for which the best agreement policies are kept
@@ -267,8 +268,8 @@ class LabelSearch:
 
     def find(
         self, log: Log, model: FittedModel, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
-    ) -> tuple[Frontier, CrossValidation | None]:
-        """Select the frontier by `select_frontier`; (frontier, its cross-validation).
+    ) -> Selection:
+        """Select the frontier by `select_frontier`.
 
         Args:
             log: the log.
@@ -278,8 +279,7 @@ class LabelSearch:
             seed: seed of the folds of the cross-validation.
         """
         admits, price = None if limit is None else limit.admits, self.spec.abstain_price
-        selection = select_frontier(log, model=model, lam=lam, seed=seed, abstain_price=price, admits=admits)
-        return selection.frontier, selection.cross_validation
+        return select_frontier(log, model=model, lam=lam, seed=seed, abstain_price=price, admits=admits)
 
     def draw_tuner(
         self, frontier: Frontier, log: Log, points: np.ndarray | None = None, options: ScoringOptions | None = None
@@ -333,7 +333,7 @@ class ModelSearch:
 
     def find(
         self, log: Log, model: Any, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
-    ) -> tuple[Frontier, CrossValidation | None]:
+    ) -> Selection:
         """Solve the frontier of the model, by `solve_frontier`; InfeasibleError if no policy keeps to the limit.
 
         Args:
@@ -342,7 +342,7 @@ class ModelSearch:
         from rcjax.solving.tradeoff import solve_frontier
 
         frontier = solve_frontier(model, lam=lam, cascades=self.spec.search, abstain_price=self.spec.abstain_price)
-        return (frontier if limit is None else limit.within(frontier)), None
+        return Selection(frontier if limit is None else limit.within(frontier), None)
 
     def draw_tuner(
         self, frontier: Frontier, log: Log, points: np.ndarray | None = None, options: ScoringOptions | None = None

@@ -328,7 +328,7 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> TargetPolicy:
     other = n - sum(counts[name] for name in named)
     parts = [_SegmentCorners.of(frontier, None, other / n, _shift_on(frontier, log, log.take(rest)) if other else 0.0)]
     for name in named:
-        corners, _ = search_of(spec).find(log.take(segment == name), frontier.model)
+        corners = search_of(spec).find(log.take(segment == name), frontier.model).frontier
         parts.append(_SegmentCorners.of(corners, name, counts[name] / n))
     rungs = _merge_corners(parts, frontier)
     words = f"{count(len(named), 'segment')} of {spec.segment} with cascades of their own: {', '.join(named)}"
