@@ -145,7 +145,11 @@ def test_a_draw_of_every_query_calibrates_stated_values_as_the_log_does(log, by_
     drawn, _ = by_labels.draw_tuner(found.frontier, stated, np.arange(1))(stated, np.arange(N))
     jax.tree.map(np.testing.assert_array_equal, drawn, model.calibrators)
     by_curve = dataclasses.replace(model.calibrators, stated=None)
-    assert found.cross_validation.options == estimate_blending(stated, model.calibrators) != estimate_blending(stated, by_curve)
+    assert (
+        found.cross_validation.options
+        == estimate_blending(stated, model.calibrators)
+        != estimate_blending(stated, by_curve)
+    )
 
 
 @pytest.mark.parametrize("limit", ["0.9", "p95=2"])
