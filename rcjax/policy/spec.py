@@ -88,6 +88,13 @@ class Target:
         return self.name in ("budget", "max_error", "match")
 
     @property
+    def lam(self) -> float:
+        """λ, in errors per dollar; 0 for a limit, which puts no price on money."""
+        if self.name == "error_cost":
+            return 1 / self.value
+        return self.value if self.name == "lam" else 0.0
+
+    @property
     def error_cost(self) -> float | None:
         """Cost of one error in dollars; None for a limit, and at λ = 0, where money does not count."""
         return {"error_cost": self.value, "lam": 1 / self.value if self.value else None}.get(self.name)

@@ -270,7 +270,7 @@ def even_parts(count: Array, parts: int) -> Array:
     return count // parts * i - (-(count % parts) * i // parts)
 
 
-def best_refusal(confidence: Array, right: Array, present: Array, worth: Array) -> tuple[Array, ...]:
+def best_refusal(confidence: Array, right: Array, present: Array, worth: Array) -> tuple[Array, Array, Array]:
     """Return the refusal threshold that gains most over answering everything, for one model.
 
     The result is (threshold, gain per query, share refused), () each. The model refuses up to the threshold, which is
@@ -470,8 +470,7 @@ def best_refusals(rows: CandidateRows, options: ScoringOptions) -> tuple[Array, 
     """
     worth = jnp.asarray(options.refusal_worth, rows.confidence.dtype)
     right = blend_labels(rows.confidence, rows.correct, rows.present, options.label, jnp)
-    threshold, gain, share = jax.vmap(best_refusal, (1, 1, 1, None))(rows.confidence, right, rows.present, worth)
-    return threshold, gain, share
+    return jax.vmap(best_refusal, (1, 1, 1, None))(rows.confidence, right, rows.present, worth)
 
 
 def blend_labels(confidence: Any, correct: Any, present: Any, weight: Any, xp: Any = np) -> Any:

@@ -250,15 +250,14 @@ class CrossValidation:
             return Gain(0.0, 0.0)
         if target.name == "budget":
             return self.gain_at_budget.at(self._row(candidates), self.nearest_budget(target.value, bills))
-        lam = target.value if target.name == "lam" else 1 / target.value
-        index = int(self.nearest_lam(lam))
+        index = int(self.nearest_lam(target.lam))
         of_pairs = self.pair_gains.by_lam.at(index)
         if self.agreement_gains is None or candidates < CandidateSet.AGREEMENT:
             return of_pairs
         more = self.agreement_gains.by_lam.at(index)
         return Gain(of_pairs.mean + more.mean, math.hypot(of_pairs.se, more.se))
 
-    def nearest_budget(self, budget: float, bills: Any = ()) -> int:
+    def nearest_budget(self, budget: float, bills: np.ndarray) -> int:
         """Return the index of the budget of cross-validation nearest to a budget, on the logarithmic scale.
 
         It should afford as many single models as the budget, as the gain of a cascade drops where a budget reaches the

@@ -26,7 +26,7 @@ import numpy as np
 from rcjax._base.figures import Z_ONE_SIDED_95, count, format_points, interval_half_width
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.policy.counted import ERRORS, Counted, penalised
+from rcjax.policy.counted import Counted, penalised
 from rcjax.policy.decisions import Rule
 from rcjax.policy.ladder import Ladder, map_rungs, merge, penalty, position_at
 from rcjax.policy.policy import AbstractPolicy, Policy
@@ -337,7 +337,7 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> TargetPolicy:
     return TargetPolicy(_at_target(rungs, spec.target, log.counted), notes=(words,))
 
 
-def _at_target(rungs: tuple[Policy, ...], target: Target, counted: Counted = ERRORS) -> AbstractPolicy:
+def _at_target(rungs: tuple[Policy, ...], target: Target, counted: Counted) -> AbstractPolicy:
     """Return the ladder of the rungs at the position that meets a limit, or the best rung for a λ.
 
     Raises InfeasibleError if no rung meets the limit.

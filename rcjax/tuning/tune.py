@@ -141,7 +141,7 @@ class Tuned:
         """
         if target.name == "match":
             raise ValueError("a margin needs a tuning of its own: tune(log, match=...)")
-        return _choose_policy(dataclasses.replace(self, spec=self.spec.with_target(target)), target).policy
+        return _choose_policy(dataclasses.replace(self, spec=self.spec.with_target(target))).policy
 
     def compare(self, policy: AbstractPolicy, target: Target) -> Comparison:
         """Compare a policy with today's and with the best single model for its money, as the tuning expects.
@@ -194,14 +194,13 @@ class Tuned:
             return None
         costs, errors = np.asarray(log.cost, float), single_model_errors(log)
         if target.name == "budget":
-            lam, best = 0.0, log.models.index(best_single_for(log, target.value))
+            best = log.models.index(best_single_for(log, target.value))
         else:
-            lam = target.value if target.name == "lam" else 1 / target.value
-            best = int((errors + lam * costs).argmin())
+            best = int((errors + target.lam * costs).argmin())
         if {name for rung in policy.adjacent_rungs for name in rung.models} == {log.models[best]}:
             return None
         error, cost = (float(policy.expected[name] or 0.0) for name in ("error", "cost"))
-        expected = float(errors[best] - error + lam * (costs[best] - cost))
+        expected = float(errors[best] - error + target.lam * (costs[best] - cost))
         has_agreement = any(rung.agreements for rung in policy.adjacent_rungs)
         candidates = CandidateSet.AGREEMENT if has_agreement else CandidateSet.PAIRS
         held_out, se = map(float, self.cross_validation.gain(candidates, target, costs))
@@ -248,9 +247,6 @@ class Tuned:
         return document
 
 
-_format_budget = "budget={}e-6".format  # from an amount per million queries
-
-
 @takes(log=Log, spec=(Spec, None), held_out=(Log, None))
 def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **fields: Unpack[SpecFields]) -> Tuned:
     """Find the best cascades for a log, at every trade-off of error and cost, and the policy for a target.
@@ -276,7 +272,7 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
     """
     _warn_of_oddities(log)
     spec = Spec.merge(spec, fields).check(held_out is not None)
-    if spec.budget is not None and (oddity := odd_budget(spec.budget, log, _format_budget)):
+    if spec.budget is not None and (oddity := odd_budget(spec.budget, log, "budget={}e-6".format)):
         warn_caller(oddity, OddBudgetWarning)
     if spec.segment is not None and log.segment is None:
         advice = f"add them with rcjax.logs.with_segments(log, source, {spec.segment!r})"
@@ -309,7 +305,7 @@ def tune_in_stages(
     spec = dataclasses.replace(spec, today=resolve_today(log, spec.today))  # before the held-out queries are seen
     tuned = _search(log, held_out, spec, stage)
     try:
-        return _with_policy(tuned, spec, is_assumed)
+        return _with_policy(tuned, is_assumed)
     except InfeasibleError as problem:
         if spec.max_seconds is not None:
             problem.args = (f"{problem} (among the policies that take {spec.max_seconds})",)
@@ -372,11 +368,11 @@ def resolve_today(log: Log, today: ModelOrPolicy | None) -> ModelOrPolicy:
     return today
 
 
-def _with_policy(tuned: Tuned, spec: Spec, is_assumed: bool) -> Tuned:
+def _with_policy(tuned: Tuned, is_assumed: bool) -> Tuned:
     """Add the policy for the target, if there is one, with its comparison and notes; `is_assumed`: today's is."""
     if tuned.target is None:
         return tuned
-    policy, certificate, notes = _choose_policy(tuned, tuned.target)
+    policy, certificate, notes = _choose_policy(tuned)
     comparison, counted = tuned.compare(policy, tuned.target), tuned.log.counted
     comparison = dataclasses.replace(comparison, assumed=is_assumed)
     guarantee = None if certificate is None else certificate.describe(counted.noun)
@@ -389,15 +385,16 @@ def _with_policy(tuned: Tuned, spec: Spec, is_assumed: bool) -> Tuned:
     )
 
 
-def _choose_policy(tuned: Tuned, target: Target) -> TargetPolicy:
-    """Return the policy of a tuned frontier for a target, which is that of `tuned.spec`, with notes on the choice.
+def _choose_policy(tuned: Tuned) -> TargetPolicy:
+    """Return the policy of a tuned frontier for its target, with notes on the choice.
 
     At a price, the best single model replaces a cascade whose gain is not supported. At a budget the ladder stays: it
     follows its bill, which a single model cannot. Its error differs by −0.1 ± 0.2 % from the single model's (nine logs,
     100 to 1,000 labels).
     """
     frontier, cost_notes = with_bills(tuned.frontier, tuned.replayed)
-    spec = tuned.spec
+    spec, target = tuned.spec, tuned.target
+    assert target is not None
     policy, certificate, notes = policy_for_target(frontier, tuned.log, tuned.held_out, spec)
     if target.name == "budget":  # if today's policy is kept, its own `follows` and `period` stay
         policy = with_following(policy, follows=spec.follows, period=spec.period)

@@ -96,7 +96,7 @@ def test_an_error_that_the_model_predicts_is_told_apart_from_its_interval_by_lab
     bands = rcjax.tuning.bootstrap(tuned.frontier, log, replicates=20, refit=False)
     banded = dataclasses.replace(tuned, frontier=dataclasses.replace(tuned.frontier, bands=bands))
     note = "the error of a policy is a prediction of the model, its interval is by the labels of this log"
-    assert [any(note in line for line in _with_policy(each, each.spec, False).notes) for each in (tuned, banded)] == [
+    assert [any(note in line for line in _with_policy(each, False).notes) for each in (tuned, banded)] == [
         False,
         True,
     ]

@@ -163,7 +163,7 @@ def solve_problem(
 
     def under(family: jax.Array) -> tuple[Points, ...]:
         tables = _pair_tables(fit, family, panels)
-        return tuple(_to_results(_solve(fit, tables, lam, plan), fit) for plan in plans)
+        return tuple(_to_results(_solve(tables, lam, plan), fit) for plan in plans)
 
     return tuple(lax.map(under, np.arange(len(fit.copulas))))
 
@@ -194,7 +194,7 @@ def _pair_tables(fit: Fit, family: jax.Array, panels: int) -> Tables:
     return Tables(fit.marginals, grid, jnp.asarray(left), jnp.asarray(right), kernels, fit.cost)
 
 
-def _solve(fit: Fit, tables: Tables, lam: jax.Array, plan: CascadePlan | None) -> FrontierPoints:
+def _solve(tables: Tables, lam: jax.Array, plan: CascadePlan | None) -> FrontierPoints:
     if plan is None:
         return adaptive_points(AdaptiveTables(tables), lam)
     left, right, kernel = take_entries((tables.left, tables.right, tables.kernel), plan.pairs)
