@@ -69,7 +69,7 @@ RESAMPLED_RUNGS = 32
     jax.tree_util.register_dataclass,
     data_fields=(
         *("first", "second", "third", "threshold", "fallback", "refusal_threshold"),
-        *("penalty", "cost", "label_penalty", "abstention", "chain"),
+        *("penalty", "cost", "abstention", "chain"),
     ),
     meta_fields=("k",),
 )
@@ -103,8 +103,6 @@ class Candidates:
     that divides no queries."""
     cost: Array
     """(C,) mean cost of the paths of the queries, in money per query."""
-    label_penalty: Array
-    """(C,) `penalty` by the labels alone; `penalty` itself for agreement policies and chains."""
     abstention: Array
     """(C,) share of the queries that get no answer."""
     refusal_threshold: Array | None = None
@@ -163,7 +161,7 @@ class Candidates:
             xp: numpy, or jax.numpy within a jitted function.
 
         >>> none = np.zeros(2)
-        >>> some = Candidates(3, *np.array([[0, 1], [2, 1], [2, 1]]), np.array([0.7, 0.0]), *[none] * 5)
+        >>> some = Candidates(3, *np.array([[0, 1], [2, 1], [2, 1]]), np.array([0.7, 0.0]), *[none] * 4)
         >>> some.policies().bounds[..., 0].tolist()
         [[0.7, 1.0, 0.0], [1.0, 0.0, 1.0]]
         """
@@ -418,10 +416,11 @@ class CandidateRows:
 candidate_rows = compiled(CandidateRows.of, runs="long")
 
 
-def score_pairs(rows: CandidateRows, options: ScoringOptions) -> Candidates:
+def score_pairs(rows: CandidateRows, options: ScoringOptions) -> tuple[Candidates, Array]:
     """Score every single model, and every pair at up to `MAX_THRESHOLDS` thresholds, on n queries.
 
-    The function can be mapped (`vmap`) over resampled or masked logs.
+    The result is (candidates, (C,) their penalties by the labels alone, without blending). The function can be mapped
+    (`vmap`) over resampled or masked logs.
 
     Args:
         rows: the queries.
@@ -430,16 +429,17 @@ def score_pairs(rows: CandidateRows, options: ScoringOptions) -> Candidates:
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
     >>> query_cost = jnp.array([[1.0, 14.0], [1.0, 6.0]])
     >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), query_cost)
-    >>> cascades = score_pairs(rows, ScoringOptions())
-    >>> cascades.cost.tolist(), cascades.label_penalty.tolist()  # small, large, small → large, which answers the second
+    >>> cascades, label_penalty = score_pairs(rows, ScoringOptions())
+    >>> cascades.cost.tolist(), label_penalty.tolist()  # small, large, small → large, which answers the second
     ([1.0, 10.0, 8.0, 11.0], [0.5, 0.0, 0.0, inf])
     """
     singles = _single_models(rows, options)
     rising = jnp.argsort(rows.confidence, axis=0).T
     left, right = np.triu_indices(singles.k, 1)
     each_pair = left, right, rows.conditional
-    pairs = lax.map(lambda pair: _pair(rows, options, singles, rising[pair[0]], *pair), each_pair)
-    return concatenate(singles, jax.tree.map(jnp.ravel, pairs), xp=jnp)
+    scored = lax.map(lambda pair: _score_pair(rows, options, singles, rising[pair[0]], *pair), each_pair)
+    pairs, label_penalty = jax.tree.map(jnp.ravel, scored)
+    return concatenate(singles, pairs, xp=jnp), jnp.concatenate([singles.penalty, label_penalty])
 
 
 def _single_models(rows: CandidateRows, options: ScoringOptions) -> Candidates:
@@ -454,7 +454,7 @@ def _single_models(rows: CandidateRows, options: ScoringOptions) -> Candidates:
         penalty = penalty - gain
     models = jnp.arange(len(cost))
     places = {"first": models, "second": models, "third": models}
-    figures = {"penalty": penalty, "cost": cost, "label_penalty": penalty, "abstention": abstention}
+    figures = {"penalty": penalty, "cost": cost, "abstention": abstention}
     return Candidates(
         k=len(cost), **places, threshold=always, fallback=always, **figures, refusal_threshold=refusal_threshold
     )
@@ -487,7 +487,7 @@ def blend_labels(confidence: Any, correct: Any, present: Any, weight: Any, xp: A
     return weight * correct + (1 - weight) * expected
 
 
-def _pair(
+def _score_pair(
     rows: CandidateRows,
     options: ScoringOptions,
     singles: Candidates,
@@ -495,8 +495,10 @@ def _pair(
     first: Any,
     second: Any,
     conditional: Array,
-) -> Candidates:
+) -> tuple[Candidates, Array]:
     """Score one pair of models at M thresholds of the first, up to which queries are deferred.
+
+    The result is (candidates (M,), (M,) their penalties by the labels alone).
 
     Args:
         rows, options: as for `score_pairs`.
@@ -525,10 +527,11 @@ def _pair(
     figures = {
         "penalty": jnp.where(grid.splits, wrong - grid.mean_up_to(second_right - first_right), jnp.inf),
         "cost": singles.cost[first] + grid.mean_up_to(rows.query_costs()[:, second]),
-        "label_penalty": jnp.where(grid.splits, wrong - grid.mean_up_to(second_label - first_label), jnp.inf),
         "abstention": grid.mean_up_to(refuses.astype(second_right.dtype)),
     }
-    return candidates_at_thresholds(grid, (first, second, second), singles.k, refusal_threshold, **figures)
+    label_penalty = jnp.where(grid.splits, wrong - grid.mean_up_to(second_label - first_label), jnp.inf)
+    pairs = candidates_at_thresholds(grid, (first, second, second), singles.k, refusal_threshold, **figures)
+    return pairs, label_penalty
 
 
 def candidates_at_thresholds(
@@ -547,7 +550,7 @@ def candidates_at_thresholds(
         k: number of models.
         refusal_threshold: () confidence up to which the last model refuses; None: models do not refuse.
         fallback: () confidence of the second model up to which the third is asked, if answers are not known.
-        figures: `penalty`, `cost`, `label_penalty` and `abstention` of the candidates, (M,) each.
+        figures: `penalty`, `cost` and `abstention` of the candidates, (M,) each.
     """
     level = jnp.zeros_like(grid.threshold)
     first, second, third = (jnp.zeros_like(grid.last) + model for model in models)

@@ -133,7 +133,7 @@ def choose(table: Candidates, targets: Targets) -> ChosenPolicies:
     """Choose a policy for each target: a corner of the hull for a λ, a mixture of two corners for a budget.
 
     >>> models, error, cost = np.arange(3), np.array([0.3, 0.2, 0.1]), np.array([1.0, 2.0, 9.0])
-    >>> table = Candidates(3, *[models] * 3, *np.zeros((2, 3)), error, cost, error, np.zeros(3))
+    >>> table = Candidates(3, *[models] * 3, *np.zeros((2, 3)), error, cost, np.zeros(3))
     >>> choose(table, Targets(np.array([0.05]), np.array([1.5]))).weights.tolist()
     [[0.0, 1.0, 0.0], [0.5, 0.5, 0.0]]
     """

@@ -180,7 +180,7 @@ def score_agreement(rows: CandidateRows, options: ScoringOptions) -> Candidates:
     )
 
     def score(models: tuple[Array, ...]) -> Candidates:
-        return _agreement_of(rows, options, columns, most, *models)
+        return _score_triple(rows, options, columns, most, *models)
 
     return jax.tree.map(jnp.ravel, lax.map(score, tuple(triples)))
 
@@ -193,7 +193,7 @@ class _AgreementColumns(NamedTuple):
     refusal_thresholds: Array | None  # (k,) confidence up to which each model refuses as the last
 
 
-def _agreement_of(
+def _score_triple(
     rows: CandidateRows, options: ScoringOptions, columns: _AgreementColumns, most: int, *models: Array
 ) -> Candidates:
     """Score the agreement policies of three models, by rising cost, at M thresholds.
@@ -227,7 +227,7 @@ def _agreement_of(
     penalty = jnp.where(grid.splits | grid.covers_all, wrong, jnp.inf)
     cost = grid.mean(rows.query_costs()[:, first]) + grid.mean_up_to(later_cost)
     abstention = grid.mean_up_to(~settled & refuses)
-    figures = {"penalty": penalty, "cost": cost, "label_penalty": penalty, "abstention": abstention}
+    figures = {"penalty": penalty, "cost": cost, "abstention": abstention}
     refusal_threshold = None if refusal_thresholds is None else refusal_thresholds[third]
     return candidates_at_thresholds(grid, models, confidence.shape[1], refusal_threshold, fallback, **figures)
 
@@ -308,8 +308,7 @@ def score_chains(
         row[list(chain)] = [*thresholds[list(chain[:-1])], ALWAYS_ANSWER]
     first, last = (np.array([chain[end] for chain in useful]) for end in (0, -1))
     level = np.zeros(len(useful))
-    figures: Any = {"penalty": 1 - shares, "cost": bills, "label_penalty": 1 - shares, "abstention": level}
-    return Candidates(k, first, last, last, level, level, **figures, chain=places)
+    return Candidates(k, first, last, last, level, level, 1 - shares, bills, level, chain=places)
 
 
 class _DeferredSums:
@@ -382,16 +381,6 @@ def padded_rows(calibrators: Calibrator, labelled: LabelledAnswers, query_cost: 
     return replace(rows, query_cost=cost, answer=padded.answer)
 
 
-def score_rows(rows: CandidateRows, options: ScoringOptions) -> Candidates:
-    """Score single models and pairs or, with codes of answers, agreement policies; numpy arrays.
-
-    Args:
-        rows: the queries, from `padded_rows`.
-        options: the blending weights of labels, and the worth of a refusal.
-    """
-    return jax.tree.map(np.asarray, (_score_pairs if rows.answer is None else _score_agreement)(rows, options))
-
-
 def score_candidates(
     calibrators: Calibrator,
     labelled: LabelledAnswers,
@@ -412,14 +401,14 @@ def score_candidates(
         admits: function from policies (C,) to a mask of the policies to choose from, (C,) bool; None: all.
     """
     rows = padded_rows(calibrators, labelled, query_cost)
-    table = score_rows(replace(rows, answer=None), options)
-    table = _keep_corners(table, _undominated_rows(table), admits)
+    table, label_penalty = jax.tree.map(np.asarray, _score_pairs(replace(rows, answer=None), options))
+    table = _keep_corners(table, _undominated_rows(table, label_penalty), admits)
     longer = _chains_of_verdicts(calibrators, labelled, query_cost, options)
     if longer is not None:
         table = table.with_chains(_keep_corners(longer, np.arange(len(longer.cost)), admits))
     if labelled.answer is None:
         return table, None
-    agreement = score_rows(rows, options)
+    agreement = jax.tree.map(np.asarray, _score_agreement(rows, options))
     agreement = _keep_corners(agreement, np.flatnonzero(np.isfinite(agreement.penalty)), admits)
     if longer is not None and agreement.cost.size:
         agreement = agreement.with_chain_column()
@@ -440,18 +429,19 @@ def _chains_of_verdicts(
     )
 
 
-def _undominated_rows(pairs: Candidates) -> np.ndarray:
+def _undominated_rows(pairs: Candidates, label_penalty: np.ndarray) -> np.ndarray:
     """Return the indices of the candidates that no cheaper single model beats by labels alone.
 
     If models may refuse, single models beat no candidate. Thresholds that divide no queries are dropped too.
+    `label_penalty` (C,) are the penalties by labels, of `score_pairs`.
     """
     use, k = np.isfinite(pairs.penalty), pairs.k
     if pairs.refusal_threshold is None:
         rising = np.argsort(pairs.cost[:k])
-        errors = np.append(np.inf, pairs.label_penalty[:k][rising])
+        errors = np.append(np.inf, label_penalty[:k][rising])
         least = np.minimum.accumulate(errors)  # among the 0, 1, … cheapest models
         cheaper = np.searchsorted(pairs.cost[:k][rising], pairs.cost * (1 - _ROUNDING))
-        use &= pairs.is_single | (least[cheaper] >= pairs.label_penalty - _ROUNDING)
+        use &= pairs.is_single | (least[cheaper] >= label_penalty - _ROUNDING)
     return np.flatnonzero(use)
 
 

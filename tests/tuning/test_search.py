@@ -74,7 +74,7 @@ def test_optimism_is_added_to_cascades_alone_and_leaves_errors_between_0_and_1(f
     first, second, third = np.array([[0, 0, 0, 0], [0, 1, 1, 1], [0, 1, 2, 1]])
     error = np.array([0.3, 0.3, 0.3, 0.99])
     nothing = np.zeros(4)
-    table = Candidates(3, first, second, third, nothing, nothing, error, nothing, error, nothing)
+    table = Candidates(3, first, second, third, nothing, nothing, error, nothing, nothing)
     np.testing.assert_allclose(add_optimism(table, Validation()).penalty, [0.3, 0.35, 0.5, 1.0])
 
 
