@@ -28,6 +28,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 K, N = 3, 12
 COLUMNS = ("first", "second", "threshold", "penalty", "cost")  # of candidates that do not refuse
 COST = np.array(COSTS[:K])
+QUERY_COST = np.tile(COST, (N, 1))
 BLEND = (0.5, 0.2)
 score_jitted = jax.jit(lambda *rows: score_pairs(CandidateRows(*rows), ScoringOptions(*BLEND)))
 crossing = jax.jit(calibrate_conditionally, static_argnums=3)
@@ -73,7 +74,7 @@ def test_candidates_are_those_of_the_definition(seed, levels, missing):
 
 
 def test_tables_are_equal_only_to_themselves():
-    table, _ = score_jitted(*random_log(0), COST * np.ones((N, K)))
+    table, _ = score_jitted(*random_log(0), QUERY_COST)
     assert table == table
     assert len({table, jax.tree.map(jnp.copy, table)}) == 2
 
@@ -109,7 +110,11 @@ def test_a_threshold_separates_neighbouring_floats(dtype):
             for _ in range(4):
                 steps.append(np.nextafter(steps[-1], dtype(1)))
             confidence = np.stack([np.array(steps), np.full(5, 0.9, dtype)], axis=1)
-            right, present, cost = np.array([[False, True]] * 5), np.ones((5, 2), bool), np.array([1.0, 2.0], dtype)
+            right, present, cost = (
+                np.array([[False, True]] * 5),
+                np.ones((5, 2), bool),
+                np.tile(np.array([1.0, 2.0], dtype), (5, 1)),
+            )
             found, _ = score_jitted(confidence, np.full((1, 5), 0.5, dtype), right, present, cost)
             kept = np.asarray(found.threshold)[2:][np.isfinite(found.penalty[2:])]
             passed = (confidence[:, 0] <= kept[:, None]).sum(1)
@@ -120,7 +125,7 @@ def test_a_model_without_answers_is_no_candidate():
     """A resampled log may hold none of a model's few answers: it then is unknown, not free and right half the time."""
     confidence, conditional, correct, present = random_log(8, missing=0.0)
     present[:, 2] = False
-    found, _ = score_jitted(confidence, conditional, correct & present, present, np.array([1.0, 3.0, 0.0]))
+    found, _ = score_jitted(confidence, conditional, correct & present, present, np.tile([1.0, 3.0, 0.0], (N, 1)))
     used = (np.asarray(found.first) == 2) | (np.asarray(found.second) == 2)
     assert not np.isfinite(np.asarray(found.penalty)[used]).any()
 

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from helpers.cross_validation_references import best_for, mix_for
 from hypothesis import given, settings, strategies as st
-from test_candidates import COST, K, random_log, score_jitted
+from test_candidates import QUERY_COST, K, random_log, score_jitted
 from tiers import examples
 
 from rcjax.tuning.candidates import RESAMPLED_RUNGS, Candidates
@@ -46,7 +46,7 @@ def test_no_mixture_of_two_candidates_is_better_than_the_choice(seed, count, lev
 
 def test_a_pair_that_a_single_model_beats_by_labels_is_no_candidate(float64):
     """In error as counted and in money, whatever is expected of it; all others are, and the models themselves."""
-    found, label_penalty = jax.tree.map(np.asarray, score_jitted(*random_log(8, levels=1000), COST))
+    found, label_penalty = jax.tree.map(np.asarray, score_jitted(*random_log(8, levels=1000), QUERY_COST))
     expected = []
     for place, (error, label_error, cost) in enumerate(zip(found.penalty, label_penalty, found.cost, strict=True)):
         beaten = any(label_penalty[j] < label_error and found.cost[j] < cost for j in range(K))
