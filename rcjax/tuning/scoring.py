@@ -308,7 +308,8 @@ def score_chains(
         row[list(chain)] = [*thresholds[list(chain[:-1])], ALWAYS_ANSWER]
     first, last = (np.array([chain[end] for chain in useful]) for end in (0, -1))
     level = np.zeros(len(useful))
-    return Candidates(k, first, last, last, level, level, 1 - shares, bills, level, chain=places)
+    figures: Any = {"penalty": 1 - shares, "cost": bills, "abstention": level}
+    return Candidates(k, first, second=last, third=last, threshold=level, fallback=level, **figures, chain=places)
 
 
 class _DeferredSums:

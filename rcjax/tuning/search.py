@@ -204,17 +204,17 @@ class SecondsFilter:
 
     def admits(self, policies: Policies, model: FittedModel) -> np.ndarray:
         """Return which policies keep to the limit with one standard error to spare: (C,) bool."""
-        figure, se = self.figures(policies, model)
+        figure, se = self.measure(policies, model)
         return figure + se <= (_TAIL_SHARE if self.limit.tail else self.limit.seconds) * (1 + 1e-9)
 
-    def figures(self, policies: Policies, model: FittedModel) -> tuple[np.ndarray, np.ndarray]:
+    def measure(self, policies: Policies, model: FittedModel) -> tuple[np.ndarray, np.ndarray]:
         """Return (share of the queries beyond the limit, or mean seconds; its standard error), (C,) each.
 
         Only queries with known seconds count; the first figure of a policy without any is infinite.
         """
         log = self.log.select(model.models)
 
-        def measure(some: Policies) -> tuple[np.ndarray, np.ndarray]:
+        def measure_some(some: Policies) -> tuple[np.ndarray, np.ndarray]:
             waits = waiting_times_on_log(model.calibrators, some, log)
             known = ~np.isnan(waits)
             n = np.maximum(known.sum(1), 1)
@@ -223,7 +223,7 @@ class SecondsFilter:
             spread = np.where(known, (values - mean[:, None]) ** 2, 0.0).sum(1) / n
             return np.where(known.any(1), mean, np.inf), np.sqrt(spread / n)
 
-        return map_in_chunks(measure, policies.on_host(), _POLICIES_AT_ONCE)
+        return map_in_chunks(measure_some, policies.on_host(), _POLICIES_AT_ONCE)
 
     def require_any(self, model: FittedModel) -> None:
         """Raise InfeasibleError if no policy over the models keeps to the limit.
@@ -233,7 +233,7 @@ class SecondsFilter:
         k = len(model.models)
         singles = Policies.from_cascades(np.zeros((k, k)), np.eye(k, dtype=bool))
         if not self.admits(singles, model).any():
-            figure, _ = self.figures(singles, model)
+            figure, _ = self.measure(singles, model)
             fastest = int(figure.argmin())
             takes = f"takes {figure[fastest]:.3g} seconds on average"
             if self.limit.tail:

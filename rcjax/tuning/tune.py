@@ -153,8 +153,10 @@ class Tuned:
         budget = target.value if target.name == "budget" else None
         comparison = compare_policy(policy, self.log, self.spec.today, money=budget, tuned=True)
         gain = None if budget is None else self.unsupported_gain(policy, target)
-        after, before = self._error_costs(policy)
-        return dataclasses.replace(comparison, unsupported_gain=gain, next_error_cost=after, last_error_cost=before)
+        next_cost, last_cost = self._error_costs(policy)
+        return dataclasses.replace(
+            comparison, unsupported_gain=gain, next_error_cost=next_cost, last_error_cost=last_cost
+        )
 
     def _error_costs(self, policy: AbstractPolicy) -> tuple[float | None, float | None]:
         """Return the dollars per error that (the next dearer policy avoids, the policy avoids beside a cheaper one).
@@ -173,10 +175,11 @@ class Tuned:
         if (has_fewer & ~is_dearer).any():  # a policy in service may be none of the best
             return None, None
         is_cheaper = (more < -_ROUNDING * costs) & (fewer < -_ROUNDING)
-        after, before = ((more[side] / fewer[side]).tolist() for side in (is_dearer & has_fewer, is_cheaper))
-        if after and before and min(after) < max(before) * (1 - _ROUNDING):  # above the hull, as a single model may be
-            return None, None
-        return min(after, default=None), max(before, default=None)
+        of_dearer, of_cheaper = ((more[side] / fewer[side]).tolist() for side in (is_dearer & has_fewer, is_cheaper))
+        next_cost, last_cost = min(of_dearer, default=None), max(of_cheaper, default=None)
+        if next_cost is not None and last_cost is not None and next_cost < last_cost * (1 - _ROUNDING):
+            return None, None  # above the hull, as a single model may be
+        return next_cost, last_cost
 
     def unsupported_gain(self, policy: AbstractPolicy, target: Target) -> UnsupportedGain | None:
         """Return the gain of a policy over the best single model if held-out queries do not support it, else None.
@@ -202,8 +205,8 @@ class Tuned:
         error, cost = (float(policy.expected[name] or 0.0) for name in ("error", "cost"))
         expected = float(errors[best] - error + target.lam * (costs[best] - cost))
         has_agreement = any(rung.agreements for rung in policy.adjacent_rungs)
-        candidates = CandidateSet.AGREEMENT if has_agreement else CandidateSet.PAIRS
-        held_out, se = map(float, self.cross_validation.gain(candidates, target, costs))
+        candidate_set = CandidateSet.AGREEMENT if has_agreement else CandidateSet.PAIRS
+        held_out, se = map(float, self.cross_validation.gain(candidate_set, target, costs))
         is_supported = expected >= LEAST_GAIN and held_out >= -se
         return None if is_supported else UnsupportedGain(log.models[best], expected, held_out, se)
 

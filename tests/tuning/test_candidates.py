@@ -18,6 +18,7 @@ from rcjax.tuning.candidates import (
     ScoringOptions,
     calibrate_conditionally,
     even_parts,
+    recentre,
     score_pairs,
 )
 from rcjax.tuning.replaying.walk import loss_terms
@@ -166,6 +167,27 @@ def test_by_labels_the_best_single_model_or_pair_is_chosen_by_its_bills():
         assert np.flatnonzero(tuned.members[place]).tolist() == sorted({i, j})
         assert thresholds[place, i] == pytest.approx(threshold, rel=1e-7)
     assert {1, 2} == {*tuned.members.sum(-1).tolist()}
+
+
+@pytest.mark.parametrize("xp", [np, jnp])
+def test_expected_labels_are_shifted_to_the_mean_of_the_labels(xp):
+    rng = np.random.default_rng(0)
+    expected, right, present = rng.uniform(size=30), rng.uniform(size=30) < 0.4, rng.uniform(size=30) < 0.7
+    moved = np.asarray(recentre(xp.asarray(expected), xp.asarray(right), xp.asarray(present), xp))
+    assert moved[present].mean() == pytest.approx(right[present].mean())
+    np.testing.assert_allclose(np.diff(moved), np.diff(expected), atol=1e-12)
+    np.testing.assert_array_equal(recentre(expected, right, np.zeros(30, bool)), expected)
+
+
+def test_a_missing_answer_costs_the_mean_of_its_model():
+    log = make_log(50, 3, seed=1, missing=0.3)
+    answered, own = np.asarray(log.answered), np.asarray(log.query_cost)
+    assert not answered.all()
+    money = impute_query_cost(log)
+    for j in range(3):
+        here = answered[:, j]
+        np.testing.assert_array_equal(money[here, j], own[here, j])
+        np.testing.assert_allclose(money[~here, j], own[here, j].mean())
 
 
 def test_even_parts_are_those_of_whole_numbers_beyond_int32():
