@@ -70,6 +70,7 @@ def compare(train: rcjax.Log, test: rcjax.Log) -> dict[str, Any]:
         rcjax.tuning.select_frontier(without_answers(train)).frontier,
     )
     frontier, comparison = selection.frontier, selection.cross_validation
+    assert comparison is not None  # as the search is by labels
     used = frontier.policies.agreements is not None
     figures = compare_frontiers(frontier, without, test)
     forced = figures["change"] if used else compare_frontiers(_in_any_case(train), without, test)["change"]

@@ -49,13 +49,13 @@ def limited(log: rcjax.Log, count: int, name: str) -> Iterator[dict]:
     limit = SecondsLimit(float(np.sqrt(tails.min() * tails.max())), tail=True)
     for train, population in splits(log, count, name):
         kept, truth = SecondsFilter.of(limit, train), SecondsFilter.of(limit, population)
-        in_hand = {"limit": kept.admits, "limit, nothing in hand": lambda *of, kept=kept: kept.figures(*of)[0] <= 0.05}
+        in_hand = {"limit": kept.admits, "limit, nothing in hand": lambda *of, kept=kept: kept.measure(*of)[0] <= 0.05}
         for way, admits in {"no limit": None, **in_hand}.items():
             frontier = tuned(train, admits)
             point = frontier.index_for(error_cost=100 * float(np.asarray(train.cost).max()))
             policy = frontier.policies.on_host().take(np.array([point]))
             replayed = rcjax.replay(frontier.point(point), population)
-            beyond = float(truth.figures(policy, frontier.model)[0][0])
+            beyond = float(truth.measure(policy, frontier.model)[0][0])
             yield {"way": way, "beyond": beyond, "error": float(replayed.error), "money": float(replayed.spent)}
 
 

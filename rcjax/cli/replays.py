@@ -95,7 +95,7 @@ def evaluate(
         if facts is None and not is_same_log:
             notes.append(f"it cannot be checked: {reason}")
         document["check"] = facts
-        step = _advise_next(tuned, policy_or_frontier, log, reading, facts, is_same_log=is_same_log, reprice=reprice)
+        step = _advise_next(policy_or_frontier, log, reading, facts, is_same_log=is_same_log, reprice=reprice)
         money = recorded_tuning(tuned).spec.money([document["spent"]])
     else:
         step = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
@@ -132,7 +132,6 @@ def _has_new_prices(policy: AbstractPolicy, path: Path) -> bool:
 
 
 def _advise_next(
-    policy: AbstractPolicy,
     file: Path,
     log: Path,
     reading: LogOptions,

@@ -88,6 +88,13 @@ class Target:
         return self.name in ("budget", "max_error", "match")
 
     @property
+    def lam(self) -> float:
+        """λ, in errors per dollar; 0 for a limit, which puts no price on money."""
+        if self.name == "error_cost":
+            return 1 / self.value
+        return self.value if self.name == "lam" else 0.0
+
+    @property
     def error_cost(self) -> float | None:
         """Cost of one error in dollars; None for a limit, and at λ = 0, where money does not count."""
         return {"error_cost": self.value, "lam": 1 / self.value if self.value else None}.get(self.name)
@@ -192,21 +199,6 @@ _MARGIN = 0.01  # the default target, `match`
 _DROPPED = ("kept_sample", COMPARISON, "tuning")
 
 
-def cascades_of(cascade: Any) -> Any:
-    """Convert a word, one cascade or a list of cascades to the form that `solve_frontier` takes.
-
-    >>> cascades_of(["small", "large"]), cascades_of([["small"], ["small", "large"]]), cascades_of("all")
-    ((('small', 'large'),), (('small',), ('small', 'large')), 'all')
-    """
-    if isinstance(cascade, str) or not isinstance(cascade, Iterable):
-        return cascade
-    if all(isinstance(name, str) for name in cascade):
-        return (tuple(cascade),) if cascade else ()
-    if not all(isinstance(path, list | tuple) for path in cascade):
-        raise TypeError("cascade must be a word, a list of names of models, or a list of such lists")
-    return tuple(tuple(path) for path in cascade)
-
-
 def read_search(value: Any, where: str, models: Sequence[str] | None = None) -> Search:
     """Read a search by the model: a word, or a list of cascades; ValueError for a model that is not in `models`."""
     if isinstance(value, _OwnObjective):
@@ -230,10 +222,18 @@ def read_recorded_search(value: Any, where: str) -> Search | None:
 
 
 def _read_cascade(value: Any, where: str) -> Search:
-    try:
-        return read_search(cascades_of(value), where)
-    except TypeError:  # people edit files
-        fail(where, "must be a word, a list of names of models, or a list of such lists", value)
+    """Read a word, the models of one cascade, or a list of cascades as a search by the model.
+
+    >>> _read_cascade(["small", "large"], ""), _read_cascade([["small"], ("small", "large")], "")
+    ((('small', 'large'),), (('small',), ('small', 'large')))
+    """
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        value = tuple(value)
+        if value and all(isinstance(name, str) for name in value):
+            value = (value,)
+        is_nested = all(isinstance(path, list | tuple) for path in value)
+        require(is_nested, where, "must be a word, a list of names of models, or a list of such lists", value)
+    return read_search(value, where)
 
 
 def _read_limit(value: Any, where: str) -> SecondsLimit:

@@ -35,7 +35,7 @@ REPLICATES = 200
 
 #: Draws on which policies are tuned again. 50 draws are enough for optimism, which is a mean: its error is 4 % of half
 #: an interval (three real logs of 300 queries). The ends of an interval are quantiles, and need every draw.
-_SEARCHED = 50
+_REFIT_DRAWS = 50
 
 #: The optimism of a replicate is twice the optimism on the log: the noise of the log adds to the noise of the draw.
 _OPTIMISM_OF_A_DRAW = 2.0
@@ -103,29 +103,31 @@ def bootstrap(
     require_complete(log, "the bootstrap")
     require_answers(frontier.policies, log)
     sample = sample_queries(log, seed)
-    points = _spread(frontier)
+    points = _choose_points(frontier)
     tune_draw = None
     if refit:
-        tune_draw = search_of(frontier.spec).bootstrap_tuner(frontier, sample, points, cross_validation)
+        options = None if cross_validation is None else cross_validation.options
+        at_points = None if frontier.is_by_labels else points  # the model's policies are compared at the same λ
+        tune_draw = search_of(frontier.spec).draw_tuner(frontier, sample, at_points, options)
     fixed, tuned = _replicated(frontier, points, sample, tune_draw, replicates, seed)
     noise, optimism = _noise_and_optimism(frontier, points, fixed, tuned)
     noise = jax.tree.map(lambda figure: figure * np.sqrt(sample.n_queries / log.n_queries), noise)
-    return _bands(frontier, log, noise, optimism if refit else None, level)
+    return _bands(frontier, log, noise, optimism, level)
 
 
 def _replicated(
     frontier: Frontier, points: np.ndarray, log: Log, tune_draw: DrawTuner | None, replicates: int, seed: int
-) -> tuple[LossTerms, LossTerms]:
+) -> tuple[LossTerms, LossTerms | None]:
     """Return (figures of the frontier's policies, figures of policies tuned on each draw), (B, G, 3) and (S, G, 3).
 
-    The last axis is a `QuerySet`; a set without queries has NaN. S is `_SEARCHED` at most; without `tune_draw`, the two
-    results are the same.
+    The last axis is a `QuerySet`; a set without queries has NaN. S is `_REFIT_DRAWS` at most; the second result is None
+    without `tune_draw`.
     """
     corrected = corrected_log(log)
     complete = log.complete
     n = log.n_queries
 
-    def walked(calibrators: Calibrator, policies: Policies) -> LossTerms:
+    def replay_log(calibrators: Calibrator, policies: Policies) -> LossTerms:
         terms = loss_terms_on_log(calibrators, policies.on_host(), corrected, corrected.correct, corrected.query_cost)
         return jax.tree.map(lambda figure: np.asarray(figure, float), terms)
 
@@ -141,17 +143,17 @@ def _replicated(
         return jax.tree.map(by_draw, terms)
 
     draws = np.random.default_rng(seed).integers(0, n, (replicates, n))
-    fixed = walked(frontier.model.calibrators, frontier.policies.on_host().take(points))
+    fixed = replay_log(frontier.model.calibrators, frontier.policies.on_host().take(points))
     pieces = np.array_split(draws, -(-replicates // _REPLICATES_AT_ONCE))
     fixed_on_draws = join([means(fixed, piece) for piece in pieces])
     if tune_draw is None:
-        return fixed_on_draws, fixed_on_draws
-    tuned = map_in_threads(lambda draw: means(walked(*tune_draw(log, draw)), draw[None]), draws[:_SEARCHED], n=n)
+        return fixed_on_draws, None
+    tuned = map_in_threads(lambda draw: means(replay_log(*tune_draw(log, draw)), draw[None]), draws[:_REFIT_DRAWS], n=n)
     return fixed_on_draws, join(tuned)
 
 
-def _spread(frontier: Frontier) -> np.ndarray:
-    """Spread indices evenly along a frontier: (G,); some repeat, so that few shapes are compiled."""
+def _choose_points(frontier: Frontier) -> np.ndarray:
+    """Choose points evenly along a frontier: (G,) indices; some repeat, so that few shapes are compiled."""
     points = np.sort(np.unique(np.asarray(frontier.lam), return_index=True)[1])  # one policy for each λ
     rounded = -(-len(points) // _POINTS_MULTIPLE) * _POINTS_MULTIPLE
     size = RESAMPLED_RUNGS if frontier.is_by_labels else min(_LAM_POINTS, rounded)
@@ -159,8 +161,8 @@ def _spread(frontier: Frontier) -> np.ndarray:
 
 
 def _noise_and_optimism(
-    frontier: Frontier, points: np.ndarray, fixed: LossTerms, tuned: LossTerms
-) -> tuple[LossTerms, LossTerms]:
+    frontier: Frontier, points: np.ndarray, fixed: LossTerms, tuned: LossTerms | None
+) -> tuple[LossTerms, LossTerms | None]:
     """Return (noise: figure on the log minus figure in the bag, (B, L); optimism of the search (L,)).
 
     Args:
@@ -168,31 +170,35 @@ def _noise_and_optimism(
         points: (G,) indices of the points that were replicated; figures between them are interpolated.
         fixed: (B, G, 3) figures of the frontier's policies, as `_replicated` returns them.
         tuned: (S, R, 3) figures of the policies of the first S draws: rungs of ladders, or policies at the points' λ.
+            None: the search was not repeated, and the optimism is None too.
     """
-    bills = fixed.cost
-    if frontier.is_by_labels:  # each replicate keeps the budget by moving along its own ladder
-        cost = np.asarray(frontier.cost, float)[points]
-        # A single model that answers everything stays, as no search chose it: a replicate might move to a model of
-        # nearly the same cost by chance.
-        is_single = (np.asarray(frontier.members)[points].sum(1) == 1)[:, None] & (frontier.abstain_price is None)
-        at_bills = (figures_at_bill(terms, cost) for terms in (fixed, tuned))
-        fixed, tuned = (
-            jax.tree.map(lambda old, new: np.where(is_single, old[: len(new)], new), fixed, moved) for moved in at_bills
-        )
     everywhere = np.arange(len(frontier.lam), dtype=float)
 
     def between(rows: Array) -> np.ndarray:
         return np.stack([np.interp(everywhere, points.astype(float), row) for row in rows])
 
-    searched = len(tuned.wrong)
-    pairs = zip(fixed, tuned, strict=True)
-    optimism = [between(search_optimism(kept[:searched], retuned)[None])[0] for kept, retuned in pairs]
+    def at_bills(terms: LossTerms) -> LossTerms:
+        if not frontier.is_by_labels:
+            return terms
+        # Each replicate keeps the budget by moving along its own ladder. A single model that answers everything stays,
+        # as no search chose it: a replicate might move to a model of nearly the same cost by chance.
+        is_single = (np.asarray(frontier.members)[points].sum(1) == 1)[:, None] & (frontier.abstain_price is None)
+        moved = figures_at_bill(terms, np.asarray(frontier.cost, float)[points])
+        return jax.tree.map(lambda kept, new: np.where(is_single, kept[: len(new)], new), fixed, moved)
+
+    fixed_at_bills = at_bills(fixed)
     # Only the frontier's policies give the noise: policies of replicates at one λ may trade error for cost.
-    noise = [
-        between(figure[..., QuerySet.LOG] - figure[..., QuerySet.IN_BAG])
-        for figure in (fixed.wrong, bills, fixed.refused)
-    ]
-    return LossTerms(*noise), LossTerms(*optimism)
+    noise = LossTerms(
+        *(
+            between(figure[..., QuerySet.LOG] - figure[..., QuerySet.IN_BAG])
+            for figure in (fixed_at_bills.wrong, fixed.cost, fixed_at_bills.refused)
+        )
+    )
+    if tuned is None:
+        return noise, None
+    pairs = zip(fixed_at_bills, at_bills(tuned), strict=True)
+    optimism = [between(search_optimism(kept[: len(retuned)], retuned)[None])[0] for kept, retuned in pairs]
+    return noise, LossTerms(*optimism)
 
 
 def _bands(frontier: Frontier, log: Log, noise: LossTerms, optimism: LossTerms | None, level: float) -> Bands:

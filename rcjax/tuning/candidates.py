@@ -69,7 +69,7 @@ RESAMPLED_RUNGS = 32
     jax.tree_util.register_dataclass,
     data_fields=(
         *("first", "second", "third", "threshold", "fallback", "refusal_threshold"),
-        *("penalty", "cost", "label_penalty", "abstention", "chain"),
+        *("penalty", "cost", "abstention", "chain"),
     ),
     meta_fields=("k",),
 )
@@ -103,8 +103,6 @@ class Candidates:
     that divides no queries."""
     cost: Array
     """(C,) mean cost of the paths of the queries, in money per query."""
-    label_penalty: Array
-    """(C,) `penalty` by the labels alone; `penalty` itself for agreement policies and chains."""
     abstention: Array
     """(C,) share of the queries that get no answer."""
     refusal_threshold: Array | None = None
@@ -163,7 +161,7 @@ class Candidates:
             xp: numpy, or jax.numpy within a jitted function.
 
         >>> none = np.zeros(2)
-        >>> some = Candidates(3, *np.array([[0, 1], [2, 1], [2, 1]]), np.array([0.7, 0.0]), *[none] * 5)
+        >>> some = Candidates(3, *np.array([[0, 1], [2, 1], [2, 1]]), np.array([0.7, 0.0]), *[none] * 4)
         >>> some.policies().bounds[..., 0].tolist()
         [[0.7, 1.0, 0.0], [1.0, 0.0, 1.0]]
         """
@@ -208,16 +206,16 @@ class ThresholdGrid:
     threshold: Array  # (M,) halfway to the next confidence; NEVER_ANSWER if the threshold divides nothing
     splits: Array  # (M,) bool: queries lie on both sides, and no earlier threshold is the same
     covers_all: Array  # (M,) bool: the first threshold that no query exceeds
-    present: Array  # (n,) bool: the queries that count
+    scored: Array  # (n,) bool: the queries that count
 
     @property
     def count(self) -> Array:
         """() number of queries that count."""
-        return self.present.sum()
+        return self.scored.sum()
 
     def sums(self, values: Array) -> Array:
         """Sum values (n,) over the queries that count, up to each threshold: (M,)."""
-        return jnp.cumsum(jnp.where(self.present, values, 0.0)[self.order])[self.last]
+        return jnp.cumsum(jnp.where(self.scored, values, 0.0)[self.order])[self.last]
 
     def mean_up_to(self, values: Array) -> Array:
         """Return the part of the mean of values (n,) that comes from the queries up to each threshold: (M,)."""
@@ -225,17 +223,17 @@ class ThresholdGrid:
 
     def mean(self, values: Array, empty: float = 0.0) -> Array:
         """Return the mean of values (n,) over the queries that count; `empty` where there is none."""
-        return divide(jnp.where(self.present, values, 0.0).sum(), self.count, empty)
+        return divide(jnp.where(self.scored, values, 0.0).sum(), self.count, empty)
 
 
-def spread_thresholds(confidence: Array, present: Array, most: int, rising: Array | None = None) -> ThresholdGrid:
+def spread_thresholds(confidence: Array, scored: Array, most: int, rising: Array | None = None) -> ThresholdGrid:
     """Spread at most `most` thresholds evenly over the confidences of the queries that count.
 
     Each threshold lies halfway between two confidences, so that rounding moves no query across.
 
     Args:
         confidence: (n,) confidences of the queries.
-        present: (n,) bool: the queries that count.
+        scored: (n,) bool: the queries that count.
         most: number of thresholds at most.
         rising: (n,) the queries by rising confidence, if the caller has sorted them: sorting is the slowest step.
 
@@ -244,14 +242,14 @@ def spread_thresholds(confidence: Array, present: Array, most: int, rising: Arra
     ([0.5, 1.0, 1.0], [1, 1, 2], [True, False, False])
     """
     n = confidence.shape[0]
-    count = present.sum()
+    count = scored.sum()
     rising = jnp.argsort(confidence) if rising is None else rising
-    counts = present[rising]
-    before = jnp.cumsum(counts)  # the queries that count go first, in the same order
-    place = jnp.where(counts, before - 1, count + jnp.arange(n) - before)
+    is_scored = scored[rising]
+    before = jnp.cumsum(is_scored)  # the queries that count go first, in the same order
+    place = jnp.where(is_scored, before - 1, count + jnp.arange(n) - before)
     order = jnp.zeros_like(rising).at[place].set(rising, unique_indices=True)
-    ordered = jnp.where(present, confidence, jnp.inf)[order]
-    # The last query up to each threshold: evenly spread over the present queries, then moved to the end of its ties.
+    ordered = jnp.where(scored, confidence, jnp.inf)[order]
+    # The last query up to each threshold: evenly spread over the scored queries, then moved to the end of its ties.
     last = jnp.maximum(even_parts(count, min(n, most)) - 1, 0)
     last = jnp.searchsorted(ordered, ordered[last], side="right") - 1
     following = jnp.minimum(last + 1, n - 1)
@@ -261,7 +259,7 @@ def spread_thresholds(confidence: Array, present: Array, most: int, rising: Arra
     middle = low + (high - low) / 2
     middle = jnp.where(middle < high, middle, low)  # the lower if no float lies between
     covers_all = is_new & (last + 1 == count)
-    return ThresholdGrid(order, last, jnp.where(splits, middle, NEVER_ANSWER), splits, covers_all, present)
+    return ThresholdGrid(order, last, jnp.where(splits, middle, NEVER_ANSWER), splits, covers_all, scored)
 
 
 def even_parts(count: Array, parts: int) -> Array:
@@ -270,7 +268,7 @@ def even_parts(count: Array, parts: int) -> Array:
     return count // parts * i - (-(count % parts) * i // parts)
 
 
-def best_refusal(confidence: Array, right: Array, present: Array, worth: Array) -> tuple[Array, ...]:
+def best_refusal(confidence: Array, right: Array, scored: Array, worth: Array) -> tuple[Array, Array, Array]:
     """Return the refusal threshold that gains most over answering everything, for one model.
 
     The result is (threshold, gain per query, share refused), () each. The model refuses up to the threshold, which is
@@ -279,14 +277,14 @@ def best_refusal(confidence: Array, right: Array, present: Array, worth: Array) 
     Args:
         confidence: (n,) calibrated confidence.
         right: (n,) probability that the answer is right.
-        present: (n,) bool: the queries that count.
+        scored: (n,) bool: the queries that count.
         worth: () worth of a refusal, in right answers.
 
     >>> right = jnp.array([0.1, 0.9, 0.8])
     >>> [round(float(figure), 3) for figure in best_refusal(right, right, jnp.ones(3, bool), jnp.asarray(0.7))]
     [0.45, 0.2, 0.333]
     """
-    grid = spread_thresholds(confidence, present, MAX_REFUSAL_THRESHOLDS)
+    grid = spread_thresholds(confidence, scored, MAX_REFUSAL_THRESHOLDS)
     gain = jnp.where(grid.splits | grid.covers_all, grid.sums(worth - right), -jnp.inf)
     best = jnp.argmax(gain)
     gains = gain[best] > 0
@@ -317,7 +315,7 @@ class ScoringOptions:
 
 
 def calibrate_conditionally(
-    logprob: Array, correct: Array, present: Array, transform: Transform, answered: Array | None = None
+    logprob: Array, correct: Array, scored: Array, transform: Transform, answered: Array | None = None
 ) -> Array:
     """Estimate the probability that the second model of each pair is right, given the confidence of the first: (P, n).
 
@@ -326,32 +324,32 @@ def calibrate_conditionally(
     Args:
         logprob: (n, k) raw log-probabilities.
         correct: (n, k) bool: the answer is right.
-        present: (n, k) bool: there is an answer, and the query counts.
+        scored: (n, k) bool: there is an answer, and the query counts.
         transform: the transform of the raw confidence.
-        answered: (n, k) bool: there is an answer, whether or not the query counts; None: as `present`.
+        answered: (n, k) bool: there is an answer, whether or not the query counts; None: as `scored`.
     """
     left, right = np.triu_indices(logprob.shape[1], 1)
 
     def estimate(left: Array, right: Array) -> Array:
         raw = logprob[:, left]
-        both = present[:, left] & present[:, right]
+        both = scored[:, left] & scored[:, right]
         mask = both if answered is None else answered[:, left]
         return fit_calibrator(raw, correct[:, right], both, transform)(jnp.where(mask, raw, -1.0))
 
     return lax.map(lambda pair: estimate(*pair), (left, right))  # `vmap` would run every pair as long as the slowest
 
 
-def recentre(expected: Any, right: Any, present: Any, xp: Any = np) -> Any:
+def recentre(expected: Any, right: Any, scored: Any, xp: Any = np) -> Any:
     """Shift the expected labels of each column so that their mean is the mean of the labels: (n, …).
 
     Args:
         expected: (n, …) expected labels.
         right: (n, …) the labels.
-        present: (n, …) bool: the queries that both means are over.
+        scored: (n, …) bool: the queries that both means are over.
         xp: numpy, or jax.numpy within a jitted function.
     """
-    count = xp.maximum(present.sum(0), 1)
-    return expected + xp.where(present, right - expected, 0.0).sum(0) / count
+    count = xp.maximum(scored.sum(0), 1)
+    return expected + xp.where(scored, right - expected, 0.0).sum(0) / count
 
 
 class LabelledAnswers(NamedTuple):
@@ -359,14 +357,14 @@ class LabelledAnswers(NamedTuple):
 
     logprob: Array  # (n, k) raw log-probabilities
     correct: Array  # (n, k) whether the answer is right, or its probability or score
-    present: Array  # (n, k) bool: there is an answer, and the query counts
+    scored: Array  # (n, k) bool: there is an answer, and the query counts
     answer: Array | None = None  # (n, k) codes of answers, as in `Log.answer`; None: answers are not compared
 
     def padded(self) -> "LabelledAnswers":
         """Pad the rows to their size class, so that logs of similar size share one compilation."""
         answer = None if self.answer is None else pad_to_size_class(self.answer)[0]
-        logprob, correct, present = pad_to_size_class(*self[:3])
-        return LabelledAnswers(logprob, correct, present, answer)
+        logprob, correct, scored = pad_to_size_class(*self[:3])
+        return LabelledAnswers(logprob, correct, scored, answer)
 
 
 #: Thresholds tried for each pair, at most.
@@ -381,8 +379,8 @@ class CandidateRows:
     confidence: Array  # (n, k) calibrated confidence
     conditional: Array  # (P, n) probabilities of `calibrate_conditionally`
     correct: Array  # (n, k) bool: the answer is right
-    present: Array  # (n, k) bool: there is an answer, and the query counts
-    query_cost: Array | None = None  # money of each answer (n, k), or mean money of each model (k,)
+    scored: Array  # (n, k) bool: there is an answer, and the query counts
+    query_cost: Array  # (n, k) money of each answer
     answer: Array | None = None  # (n, k) codes of answers, as in `Log.answer`; None: answers are not compared
 
     @classmethod
@@ -390,7 +388,7 @@ class CandidateRows:
         cls,
         calibrators: Calibrator,
         labelled: LabelledAnswers,
-        query_cost: Any = None,
+        query_cost: Any = 0.0,
         answered: Array | None = None,
     ) -> "CandidateRows":
         """Calibrate raw confidences, and cross-calibrate every pair of models on the same rows.
@@ -398,17 +396,14 @@ class CandidateRows:
         Args:
             calibrators: (k,) calibrators of the models.
             labelled: the queries.
-            query_cost: as the field.
-            answered: (n, k) bool: there is an answer, whether or not the query counts; None: as `present`.
+            query_cost: money of each answer (n, k), or mean money of each model (k,).
+            answered: (n, k) bool: there is an answer, whether or not the query counts; None: as `scored`.
         """
-        logprob, correct, present, answer = labelled
-        conditional = calibrate_conditionally(logprob, correct, present, calibrators.transform, answered)
-        confidence = calibrate_all(calibrators, logprob, present if answered is None else answered)
-        return cls(confidence, conditional, correct, present, query_cost, answer)
-
-    def query_costs(self) -> Array:
-        """Return the money of each answer: (n, k)."""
-        return jnp.broadcast_to(jnp.asarray(self.query_cost), self.confidence.shape)
+        logprob, correct, scored, answer = labelled
+        conditional = calibrate_conditionally(logprob, correct, scored, calibrators.transform, answered)
+        confidence = calibrate_all(calibrators, logprob, scored if answered is None else answered)
+        costs = jnp.broadcast_to(jnp.asarray(query_cost), confidence.shape)
+        return cls(confidence, conditional, correct, scored, costs, answer)
 
     def conditional_of(self, later: Any, earlier: Any) -> Array:
         """Return the probability that a later model is right, given the confidence of an earlier model: (n,)."""
@@ -418,10 +413,11 @@ class CandidateRows:
 candidate_rows = compiled(CandidateRows.of, runs="long")
 
 
-def score_pairs(rows: CandidateRows, options: ScoringOptions) -> Candidates:
+def score_pairs(rows: CandidateRows, options: ScoringOptions) -> tuple[Candidates, Array]:
     """Score every single model, and every pair at up to `MAX_THRESHOLDS` thresholds, on n queries.
 
-    The function can be mapped (`vmap`) over resampled or masked logs.
+    The result is (candidates, (C,) their penalties by the labels alone, without blending). The function can be mapped
+    (`vmap`) over resampled or masked logs.
 
     Args:
         rows: the queries.
@@ -430,31 +426,32 @@ def score_pairs(rows: CandidateRows, options: ScoringOptions) -> Candidates:
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
     >>> query_cost = jnp.array([[1.0, 14.0], [1.0, 6.0]])
     >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), query_cost)
-    >>> cascades = score_pairs(rows, ScoringOptions())
-    >>> cascades.cost.tolist(), cascades.label_penalty.tolist()  # small, large, small → large, which answers the second
+    >>> cascades, label_penalty = score_pairs(rows, ScoringOptions())
+    >>> cascades.cost.tolist(), label_penalty.tolist()  # small, large, small → large, which answers the second
     ([1.0, 10.0, 8.0, 11.0], [0.5, 0.0, 0.0, inf])
     """
     singles = _single_models(rows, options)
     rising = jnp.argsort(rows.confidence, axis=0).T
     left, right = np.triu_indices(singles.k, 1)
     each_pair = left, right, rows.conditional
-    pairs = lax.map(lambda pair: _pair(rows, options, singles, rising[pair[0]], *pair), each_pair)
-    return concatenate(singles, jax.tree.map(jnp.ravel, pairs), xp=jnp)
+    results = lax.map(lambda pair: _score_pair(rows, options, singles, rising[pair[0]], *pair), each_pair)
+    pairs, label_penalty = jax.tree.map(jnp.ravel, results)
+    return concatenate(singles, pairs, xp=jnp), jnp.concatenate([singles.penalty, label_penalty])
 
 
 def _single_models(rows: CandidateRows, options: ScoringOptions) -> Candidates:
     """Score each model alone (k,), by its labels without blending; the penalty is inf for a model without answers."""
-    answers = rows.present.sum(0)
-    penalty = jnp.where(answers > 0, 1 - divide((rows.present * rows.correct).sum(0), answers, 0.5), jnp.inf)
-    bill = jnp.where(rows.present, rows.query_costs(), 0.0).sum(0) / jnp.maximum(answers, 1)
-    cost = jnp.where(answers > 0, bill, rows.query_costs().mean(0))
+    answers = rows.scored.sum(0)
+    penalty = jnp.where(answers > 0, 1 - divide((rows.scored * rows.correct).sum(0), answers, 0.5), jnp.inf)
+    bill = jnp.where(rows.scored, rows.query_cost, 0.0).sum(0) / jnp.maximum(answers, 1)
+    cost = jnp.where(answers > 0, bill, rows.query_cost.mean(0))
     refusal_threshold, abstention, always = None, jnp.zeros_like(cost), jnp.full_like(cost, ALWAYS_ANSWER)
     if options.refusal_worth is not None:
         refusal_threshold, gain, abstention = best_refusals(rows, options)
         penalty = penalty - gain
     models = jnp.arange(len(cost))
     places = {"first": models, "second": models, "third": models}
-    figures = {"penalty": penalty, "cost": cost, "label_penalty": penalty, "abstention": abstention}
+    figures = {"penalty": penalty, "cost": cost, "abstention": abstention}
     return Candidates(
         k=len(cost), **places, threshold=always, fallback=always, **figures, refusal_threshold=refusal_threshold
     )
@@ -464,31 +461,30 @@ def best_refusals(rows: CandidateRows, options: ScoringOptions) -> tuple[Array, 
     """Return `best_refusal` of every model: (threshold, gain per query, share refused), each (k,).
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
-    >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.array([1.0, 10.0]))
+    >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.ones((2, 2)))
     >>> [round(float(figure[0]), 3) for figure in best_refusals(rows, ScoringOptions(refusal_worth=jnp.array(0.8)))]
     [0.55, 0.344, 0.5]
     """
     worth = jnp.asarray(options.refusal_worth, rows.confidence.dtype)
-    right = blend_labels(rows.confidence, rows.correct, rows.present, options.label, jnp)
-    threshold, gain, share = jax.vmap(best_refusal, (1, 1, 1, None))(rows.confidence, right, rows.present, worth)
-    return threshold, gain, share
+    right = blend_labels(rows.confidence, rows.correct, rows.scored, options.label, jnp)
+    return jax.vmap(best_refusal, (1, 1, 1, None))(rows.confidence, right, rows.scored, worth)
 
 
-def blend_labels(confidence: Any, correct: Any, present: Any, weight: Any, xp: Any = np) -> Any:
+def blend_labels(confidence: Any, correct: Any, scored: Any, weight: Any, xp: Any = np) -> Any:
     """Blend each label with the calibrated confidence of its model: (n, k) probabilities of being right.
 
     Args:
         confidence: (n, k) calibrated confidence.
         correct: (n, k) labels.
-        present: (n, k) bool: there is an answer, and the query counts.
+        scored: (n, k) bool: there is an answer, and the query counts.
         weight: weight of the labels (`ScoringOptions.label`).
         xp: numpy, or jax.numpy within a jitted function.
     """
-    expected = recentre(confidence, correct.astype(confidence.dtype), present, xp)
+    expected = recentre(confidence, correct.astype(confidence.dtype), scored, xp)
     return weight * correct + (1 - weight) * expected
 
 
-def _pair(
+def _score_pair(
     rows: CandidateRows,
     options: ScoringOptions,
     singles: Candidates,
@@ -496,8 +492,10 @@ def _pair(
     first: Any,
     second: Any,
     conditional: Array,
-) -> Candidates:
+) -> tuple[Candidates, Array]:
     """Score one pair of models at M thresholds of the first, up to which queries are deferred.
+
+    The result is (candidates (M,), (M,) their penalties by the labels alone).
 
     Args:
         rows, options: as for `score_pairs`.
@@ -506,30 +504,31 @@ def _pair(
         first, second: () indices of the two models.
         conditional: (n,) probability that the second model is right, given the confidence of the first.
     """
-    present = rows.present[:, first] & rows.present[:, second]
+    is_scored = rows.scored[:, first] & rows.scored[:, second]
     first_label, second_label = (rows.correct[:, model].astype(rows.confidence.dtype) for model in (first, second))
-    first_by_itself = recentre(rows.confidence[:, first], first_label, present, jnp)
-    second_by_itself = recentre(rows.confidence[:, second], second_label, present, jnp)
-    second_by_first = recentre(conditional, second_label, present, jnp)
+    first_by_itself = recentre(rows.confidence[:, first], first_label, is_scored, jnp)
+    second_by_itself = recentre(rows.confidence[:, second], second_label, is_scored, jnp)
+    second_by_first = recentre(conditional, second_label, is_scored, jnp)
     a, b = options.calibrated, options.conditional
     first_right = options.label * first_label + (a + b) * first_by_itself
     second_right = options.label * second_label + a * second_by_itself + b * second_by_first
-    refuses, refusal_threshold = jnp.zeros_like(present), None
+    refuses, refusal_threshold = jnp.zeros_like(is_scored), None
     if singles.refusal_threshold is not None:
         refusal_threshold = singles.refusal_threshold[second]
         refuses = rows.confidence[:, second] <= refusal_threshold
         worth = jnp.asarray(options.refusal_worth, second_right.dtype)
         second_right, second_label = (jnp.where(refuses, worth, values) for values in (second_right, second_label))
 
-    grid = spread_thresholds(rows.confidence[:, first], present, MAX_THRESHOLDS, rising)
+    grid = spread_thresholds(rows.confidence[:, first], is_scored, MAX_THRESHOLDS, rising)
     wrong = grid.mean(1 - first_label, empty=1.0)
     figures = {
         "penalty": jnp.where(grid.splits, wrong - grid.mean_up_to(second_right - first_right), jnp.inf),
-        "cost": singles.cost[first] + grid.mean_up_to(rows.query_costs()[:, second]),
-        "label_penalty": jnp.where(grid.splits, wrong - grid.mean_up_to(second_label - first_label), jnp.inf),
+        "cost": singles.cost[first] + grid.mean_up_to(rows.query_cost[:, second]),
         "abstention": grid.mean_up_to(refuses.astype(second_right.dtype)),
     }
-    return candidates_at_thresholds(grid, (first, second, second), singles.k, refusal_threshold, **figures)
+    label_penalty = jnp.where(grid.splits, wrong - grid.mean_up_to(second_label - first_label), jnp.inf)
+    pairs = candidates_at_thresholds(grid, (first, second, second), singles.k, refusal_threshold, **figures)
+    return pairs, label_penalty
 
 
 def candidates_at_thresholds(
@@ -548,7 +547,7 @@ def candidates_at_thresholds(
         k: number of models.
         refusal_threshold: () confidence up to which the last model refuses; None: models do not refuse.
         fallback: () confidence of the second model up to which the third is asked, if answers are not known.
-        figures: `penalty`, `cost`, `label_penalty` and `abstention` of the candidates, (M,) each.
+        figures: `penalty`, `cost` and `abstention` of the candidates, (M,) each.
     """
     level = jnp.zeros_like(grid.threshold)
     first, second, third = (jnp.zeros_like(grid.last) + model for model in models)

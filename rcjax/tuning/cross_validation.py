@@ -132,8 +132,9 @@ class ChosenPolicies(NamedTuple):
 def choose(table: Candidates, targets: Targets) -> ChosenPolicies:
     """Choose a policy for each target: a corner of the hull for a λ, a mixture of two corners for a budget.
 
-    >>> models, error, cost = np.arange(3), np.array([0.3, 0.2, 0.1]), np.array([1.0, 2.0, 9.0])
-    >>> table = Candidates(3, *[models] * 3, *np.zeros((2, 3)), error, cost, error, np.zeros(3))
+    >>> models = dict.fromkeys(("first", "second", "third"), np.arange(3))
+    >>> zeros = dict.fromkeys(("threshold", "fallback", "abstention"), np.zeros(3))
+    >>> table = Candidates(3, **models, **zeros, penalty=np.array([0.3, 0.2, 0.1]), cost=np.array([1.0, 2.0, 9.0]))
     >>> choose(table, Targets(np.array([0.05]), np.array([1.5]))).weights.tolist()
     [[0.0, 1.0, 0.0], [0.5, 0.5, 0.0]]
     """
@@ -223,7 +224,7 @@ class CrossValidation:
             return np.zeros(len(self.targets.lam), bool)
         return self.agreement_gains.by_lam.mean > 0
 
-    def excess_optimism(self, candidates: CandidateSet) -> float:
+    def excess_optimism(self, candidate_set: CandidateSet) -> float:
         """Return the optimism of cascades minus the optimism of single models, 0 at least; the mean over all budgets.
 
         `select_frontier` adds the result to the errors of cascades; errors of single models are counted by labels. A
@@ -231,34 +232,34 @@ class CrossValidation:
         and refusals were 0.1 ± 0.2 points fewer on fresh queries (300 queries, four logs, refusals at 0.3).
 
         Args:
-            candidates: set of the cascades; if the log lacks this set, the largest set that it has.
+            candidate_set: set of the cascades; if the log lacks this set, the largest set that it has.
         """
-        return max(float(self.set_optimism[self._row(candidates)] - self.set_optimism[CandidateSet.SINGLE]), 0.0)
+        return max(float(self.set_optimism[self._row(candidate_set)] - self.set_optimism[CandidateSet.SINGLE]), 0.0)
 
-    def _row(self, candidates: CandidateSet) -> int:
-        return min(candidates, len(self.set_optimism) - 1)
+    def _row(self, candidate_set: CandidateSet) -> int:
+        return min(candidate_set, len(self.set_optimism) - 1)
 
-    def gain(self, candidates: CandidateSet, target: Target, bills: np.ndarray) -> Gain[float]:
+    def gain(self, candidate_set: CandidateSet, target: Target, bills: np.ndarray) -> Gain[float]:
         """Return the held-out gain of cascades over the best single model at a target, in errors.
 
         Args:
-            candidates: set of the cascades; if the log lacks this set, the largest set that it has. `SINGLE` gains 0.
+            candidate_set: set of the cascades; if the log lacks this set, the largest set that it has. The gain of
+                `SINGLE` is 0.
             target: a budget, or λ (`error_cost` is 1/λ); the gain at a λ is in error + λ·cost.
             bills: (k,) dollars per query of each single model.
         """
-        if candidates == CandidateSet.SINGLE:
+        if candidate_set == CandidateSet.SINGLE:
             return Gain(0.0, 0.0)
         if target.name == "budget":
-            return self.gain_at_budget.at(self._row(candidates), self.nearest_budget(target.value, bills))
-        lam = target.value if target.name == "lam" else 1 / target.value
-        index = int(self.nearest_lam(lam))
+            return self.gain_at_budget.at(self._row(candidate_set), self.nearest_budget(target.value, bills))
+        index = int(self.nearest_lam(target.lam))
         of_pairs = self.pair_gains.by_lam.at(index)
-        if self.agreement_gains is None or candidates < CandidateSet.AGREEMENT:
+        if self.agreement_gains is None or candidate_set < CandidateSet.AGREEMENT:
             return of_pairs
         more = self.agreement_gains.by_lam.at(index)
         return Gain(of_pairs.mean + more.mean, math.hypot(of_pairs.se, more.se))
 
-    def nearest_budget(self, budget: float, bills: Any = ()) -> int:
+    def nearest_budget(self, budget: float, bills: np.ndarray) -> int:
         """Return the index of the budget of cross-validation nearest to a budget, on the logarithmic scale.
 
         It should afford as many single models as the budget, as the gain of a cascade drops where a budget reaches the
@@ -315,11 +316,11 @@ class CrossValidatedLosses(NamedTuple):
         optimism = (self.penalty.corrected[:, chosen].mean(-1) - self.in_sample[:, chosen]).mean(-1)
         return optimism * (1 - 1 / self.folds)
 
-    def gains(self, candidates: int, *, rival: int, estimated: bool = False) -> Gains:
+    def gains(self, candidate_set: int, *, rival: int, estimated: bool = False) -> Gains:
         """Return the gains of one candidate set over another, in error + λ·cost at every λ.
 
         Args:
-            candidates: the candidate set.
+            candidate_set: the candidate set.
             rival: the other candidate set.
             estimated: use estimated errors, which are far less noisy than labels: by the labels of 300 queries a gain
                 of 7 % has a standard error of 5 %, and two of three such gains would be missed.
@@ -330,14 +331,14 @@ class CrossValidatedLosses(NamedTuple):
         def loss(penalty: np.ndarray, number: int) -> np.ndarray:
             return penalty[number, lam] + cost_loss[number]
 
-        def gains(penalties: Penalties) -> list[np.ndarray]:
-            return [loss(penalty, rival) - loss(penalty, candidates) for penalty in penalties]
+        def differences(penalties: Penalties) -> list[np.ndarray]:
+            return [loss(penalty, rival) - loss(penalty, candidate_set) for penalty in penalties]
 
         scale = np.maximum(loss(self.penalty.expected, rival).mean(-1), np.finfo(float).tiny)[:, None]
-        by_labels = gains(self.penalty)
-        used = gains(self.estimated) if estimated else by_labels
-        shares = ([(gain / scale).mean(-2) for gain in both] for both in (used, by_labels))
-        return Gains(Gain.of(*used), *(Gain.of(*both) for both in shares))
+        by_labels = differences(self.penalty)
+        used = differences(self.estimated) if estimated else by_labels
+        shares = ([(difference / scale).mean(-2) for difference in pair] for pair in (used, by_labels))
+        return Gains(Gain.of(*used), *(Gain.of(*pair) for pair in shares))
 
     def summarise(self) -> CrossValidation:
         """Summarise the losses as gains and optimism of the candidate sets."""
@@ -391,9 +392,9 @@ def cross_validate(
         unseen = jax.device_put(expected_outcomes_by_fold(log, fold, folds).astype(expected.correct.dtype))
         logs = [dataclasses.replace(expected, correct=right) for right in unseen]
 
-    def answer_fold(number: int) -> tuple[Array, ...]:
+    def evaluate_fold(number: int) -> tuple[Array, ...]:
         """Return `penalty`, `cost`, `estimated` and `in_sample` of a fold, as in `CrossValidatedLosses`."""
-        calibrators, choices, estimated_wrong = _choose_without(
+        calibrators, choices, estimated_wrong = _choose_on_other_folds(
             logs[number], fold == number, model.calibrators, targets, options
         )
         out = complete & (fold == number)
@@ -403,22 +404,30 @@ def cross_validate(
             return [choice.weights @ np.asarray(figure[:, out], float) for figure in terms]
 
         # Kinds of outcomes × S sets × three terms (T, m).
-        walked = [[replay_choice(choice, right) for choice in choices] for right in outcomes]
-        terms = LossTerms(*np.moveaxis(np.array(walked), 2, 0))
+        terms_by_outcome = [[replay_choice(choice, right) for choice in choices] for right in outcomes]
+        terms = LossTerms(*np.moveaxis(np.array(terms_by_outcome), 2, 0))
         penalty = terms.penalty(abstain_price)
         estimated = penalty if estimated_wrong is None else penalty + (estimated_wrong[..., out] - terms.wrong)
         return penalty, terms.cost[0], estimated, np.stack([choice.penalty for choice in choices])
 
-    *figures, in_sample = zip(*map_in_threads(answer_fold, range(folds), n=log.n_queries), strict=True)
+    *figures, in_sample = zip(*map_in_threads(evaluate_fold, range(folds), n=log.n_queries), strict=True)
     # Sort the queries from the order of the folds back to the order of the log.
     order = np.argsort(np.argsort(fold[complete], kind="stable"))
     penalty, spent, estimated = (np.concatenate(parts, axis=-1)[..., order] for parts in figures)
     in_sample = np.average(in_sample, axis=0, weights=np.bincount(fold[complete], minlength=folds))
     by_labels, by_estimates = (Penalties(figure[0], figure[-1]) for figure in (penalty, estimated))
-    return CrossValidatedLosses(targets, by_labels, spent, by_estimates, in_sample, folds, options)
+    return CrossValidatedLosses(
+        targets,
+        penalty=by_labels,
+        cost=spent,
+        estimated=by_estimates,
+        in_sample=in_sample,
+        folds=folds,
+        options=options,
+    )
 
 
-def _choose_without(
+def _choose_on_other_folds(
     log: Log, held_out: np.ndarray, fitted: Calibrator, targets: Targets, options: ScoringOptions
 ) -> tuple[Calibrator, list[ChosenPolicies], np.ndarray | None]:
     """Calibrate, and choose from each candidate set, on the queries of a log that are not held out.

@@ -73,17 +73,17 @@ def split_by_agreement(rows: CandidateRows, first: Any, second: Any, third: Any)
         rows: the queries.
         first, second, third: indices of the models; if the second is the third, answers are not compared.
     """
-    counts = rows.present[:, first] & rows.present[:, second] & rows.present[:, third]
+    is_scored = rows.scored[:, first] & rows.scored[:, second] & rows.scored[:, third]
     assert rows.answer is not None
     earlier, later = rows.answer[:, first], rows.answer[:, second]
     comparable = (earlier != NO_ANSWER) & (later != NO_ANSWER) & (second != third)
     equal, differ = comparable & (earlier == later), comparable & (earlier != later)
     second_right = (rows.confidence[:, second] + rows.conditional_of(second, first)) / 2
-    second_right = _multiply_odds(second_right, rows.correct[:, second], counts & equal, equal)
+    second_right = _multiply_odds(second_right, rows.correct[:, second], is_scored & equal, equal)
     by_earlier = rows.conditional_of(third, first) + rows.conditional_of(third, second)
     third_right = rows.confidence[:, third] / 2 + by_earlier / 4
-    third_right = _multiply_odds(third_right, rows.correct[:, third], counts & differ, differ)
-    return counts, equal, differ, second_right, third_right
+    third_right = _multiply_odds(third_right, rows.correct[:, third], is_scored & differ, differ)
+    return is_scored, equal, differ, second_right, third_right
 
 
 def _multiply_odds(probability: Array, correct: Array, labelled: Array, group: Array) -> Array:
@@ -138,7 +138,7 @@ def estimate_wrong(
 
     Args:
         calibrators: (k,) calibrators of the models.
-        labelled: the queries of the log; their labels count where they are `present`.
+        labelled: the queries of the log; their labels count where they are `scored`.
         log: the log.
         several: S tables of L policies each, whose models are asked in their order in the log.
     """
@@ -163,7 +163,7 @@ def score_agreement(rows: CandidateRows, options: ScoringOptions) -> Candidates:
 
     >>> confidence, right = jnp.full((4, 3), 0.5), jnp.array([[0, 0, 1], [0, 0, 1], [1, 1, 1], [1, 1, 1]], bool)
     >>> answer = jnp.array([[0, 1, 2], [0, 1, 2], [0, 0, 0], [0, 0, 0]])
-    >>> sure, cost = jnp.full((3, 4), 0.5), jnp.array([1.0, 1.0, 8.0])
+    >>> sure, cost = jnp.full((3, 4), 0.5), jnp.tile(jnp.array([1.0, 1.0, 8.0]), (4, 1))
     >>> rows = CandidateRows(confidence, sure, right, jnp.ones((4, 3), bool), cost, answer)
     >>> table = score_agreement(rows, ScoringOptions())   # as all are unsure, the second is always asked
     >>> best = int(table.penalty.argmin())
@@ -174,13 +174,13 @@ def score_agreement(rows: CandidateRows, options: ScoringOptions) -> Candidates:
     triples = np.array([*itertools.combinations(range(k), 3)], int).reshape(-1, 3).T
     most = min(MAX_THRESHOLDS, max(_MIN_THRESHOLDS, _ALL_THRESHOLDS // max(triples.shape[1], 1)))
     columns = _AgreementColumns(
-        right=blend_labels(rows.confidence, rows.correct, rows.present, options.label, jnp),
+        right=blend_labels(rows.confidence, rows.correct, rows.scored, options.label, jnp),
         rising=jnp.argsort(rows.confidence, axis=0).T,
         refusal_thresholds=None if options.refusal_worth is None else best_refusals(rows, options)[0],
     )
 
     def score(models: tuple[Array, ...]) -> Candidates:
-        return _agreement_of(rows, options, columns, most, *models)
+        return _score_triple(rows, options, columns, most, *models)
 
     return jax.tree.map(jnp.ravel, lax.map(score, tuple(triples)))
 
@@ -193,7 +193,7 @@ class _AgreementColumns(NamedTuple):
     refusal_thresholds: Array | None  # (k,) confidence up to which each model refuses as the last
 
 
-def _agreement_of(
+def _score_triple(
     rows: CandidateRows, options: ScoringOptions, columns: _AgreementColumns, most: int, *models: Array
 ) -> Candidates:
     """Score the agreement policies of three models, by rising cost, at M thresholds.
@@ -206,9 +206,9 @@ def _agreement_of(
     """
     first, second, third = models
     refusal_thresholds = columns.refusal_thresholds
-    counts, equal, differ, second_right, third_right = split_by_agreement(rows, *models)
+    is_scored, equal, differ, second_right, third_right = split_by_agreement(rows, *models)
     confidence, label = rows.confidence, options.label
-    fallback = _matching_threshold(confidence[:, second], counts & (equal | differ), differ)
+    fallback = _matching_threshold(confidence[:, second], is_scored & (equal | differ), differ)
     settled = equal | (~(equal | differ) & (confidence[:, second] > fallback))
     refuses, worth = jnp.zeros_like(settled), 0.0
     if refusal_thresholds is not None:
@@ -220,22 +220,22 @@ def _agreement_of(
     second_right = label * rows.correct[:, second] + (1 - label) * second_right
     third_right = label * rows.correct[:, third] + (1 - label) * third_right
     answer_right = jnp.where(settled, second_right, jnp.where(refuses, worth, third_right))
-    later_cost = rows.query_costs()[:, second] + jnp.where(~settled, rows.query_costs()[:, third], 0.0)
+    later_cost = rows.query_cost[:, second] + jnp.where(~settled, rows.query_cost[:, third], 0.0)
 
-    grid = spread_thresholds(confidence[:, first], counts, most, columns.rising[first])
+    grid = spread_thresholds(confidence[:, first], is_scored, most, columns.rising[first])
     wrong = grid.mean(1 - first_right, empty=1.0) - grid.mean_up_to(answer_right - first_right)
     penalty = jnp.where(grid.splits | grid.covers_all, wrong, jnp.inf)
-    cost = grid.mean(rows.query_costs()[:, first]) + grid.mean_up_to(later_cost)
+    cost = grid.mean(rows.query_cost[:, first]) + grid.mean_up_to(later_cost)
     abstention = grid.mean_up_to(~settled & refuses)
-    figures = {"penalty": penalty, "cost": cost, "label_penalty": penalty, "abstention": abstention}
+    figures = {"penalty": penalty, "cost": cost, "abstention": abstention}
     refusal_threshold = None if refusal_thresholds is None else refusal_thresholds[third]
     return candidates_at_thresholds(grid, models, confidence.shape[1], refusal_threshold, fallback, **figures)
 
 
-def _matching_threshold(confidence: Array, present: Array, differ: Array) -> Array:
+def _matching_threshold(confidence: Array, scored: Array, differ: Array) -> Array:
     """Return the threshold below which as many queries lie as have different answers."""
-    ordered = jnp.sort(jnp.where(present, confidence, jnp.inf))
-    many, count = (present & differ).sum(), present.sum()
+    ordered = jnp.sort(jnp.where(scored, confidence, jnp.inf))
+    many, count = (scored & differ).sum(), scored.sum()
     below, above = ordered[jnp.maximum(many - 1, 0)], ordered[jnp.minimum(many, len(ordered) - 1)]
     between = below + (above - below) / 2
     return jnp.where(many == 0, ALWAYS_ANSWER, jnp.where(many == count, NEVER_ANSWER, between))
@@ -258,15 +258,15 @@ LONGEST_CHAIN = 8
 _MAX_TRIPLES = 2_500  # of models: 25 models have 2,300
 
 
-def are_verdicts(logprob: np.ndarray, present: np.ndarray) -> bool:
+def are_verdicts(logprob: np.ndarray, scored: np.ndarray) -> bool:
     """Return whether all confidences are 0, 1 or unknown, and some model has two of these; arguments are (n, k).
 
-    >>> present = np.ones((2, 2), bool)
-    >>> are_verdicts(np.array([[0.0, -np.inf], [0.0, 0.0]]), present), are_verdicts(np.zeros((2, 2)), present)
+    >>> scored = np.ones((2, 2), bool)
+    >>> are_verdicts(np.array([[0.0, -np.inf], [0.0, 0.0]]), scored), are_verdicts(np.zeros((2, 2)), scored)
     (True, False)
     """
-    known = np.isin(logprob, np.array([0.0, -np.inf, NO_CONFIDENCE], logprob.dtype)) | ~present
-    several = [np.unique(column[rows]).size > 1 for column, rows in zip(logprob.T, present.T, strict=True)]
+    known = np.isin(logprob, np.array([0.0, -np.inf, NO_CONFIDENCE], logprob.dtype)) | ~scored
+    several = [np.unique(column[rows]).size > 1 for column, rows in zip(logprob.T, scored.T, strict=True)]
     return bool(known.all() and any(several))
 
 
@@ -308,8 +308,8 @@ def score_chains(
         row[list(chain)] = [*thresholds[list(chain[:-1])], ALWAYS_ANSWER]
     first, last = (np.array([chain[end] for chain in useful]) for end in (0, -1))
     level = np.zeros(len(useful))
-    figures: Any = {"penalty": 1 - shares, "cost": bills, "label_penalty": 1 - shares, "abstention": level}
-    return Candidates(k, first, last, last, level, level, **figures, chain=places)
+    figures: Any = {"penalty": 1 - shares, "cost": bills, "abstention": level}
+    return Candidates(k, first, second=last, third=last, threshold=level, fallback=level, **figures, chain=places)
 
 
 class _DeferredSums:
@@ -376,20 +376,10 @@ def padded_rows(calibrators: Calibrator, labelled: LabelledAnswers, query_cost: 
         labelled: the queries.
         query_cost: money of each answer (n, k), or mean money of each model (k,).
     """
-    cost = pad_to_size_class(query_cost)[0] if np.ndim(query_cost) > 1 else query_cost
+    (cost,) = pad_to_size_class(np.broadcast_to(query_cost, labelled.correct.shape))
     padded = labelled.padded()
     rows = candidate_rows(calibrators, padded._replace(answer=None))  # one program, with answers or without
     return replace(rows, query_cost=cost, answer=padded.answer)
-
-
-def score_rows(rows: CandidateRows, options: ScoringOptions) -> Candidates:
-    """Score single models and pairs or, with codes of answers, agreement policies; numpy arrays.
-
-    Args:
-        rows: the queries, from `padded_rows`.
-        options: the blending weights of labels, and the worth of a refusal.
-    """
-    return jax.tree.map(np.asarray, (_score_pairs if rows.answer is None else _score_agreement)(rows, options))
 
 
 def score_candidates(
@@ -412,14 +402,14 @@ def score_candidates(
         admits: function from policies (C,) to a mask of the policies to choose from, (C,) bool; None: all.
     """
     rows = padded_rows(calibrators, labelled, query_cost)
-    table = score_rows(replace(rows, answer=None), options)
-    table = _keep_corners(table, _undominated_rows(table), admits)
+    table, label_penalty = jax.tree.map(np.asarray, _score_pairs(replace(rows, answer=None), options))
+    table = _keep_corners(table, _undominated_rows(table, label_penalty), admits)
     longer = _chains_of_verdicts(calibrators, labelled, query_cost, options)
     if longer is not None:
         table = table.with_chains(_keep_corners(longer, np.arange(len(longer.cost)), admits))
     if labelled.answer is None:
         return table, None
-    agreement = score_rows(rows, options)
+    agreement = jax.tree.map(np.asarray, _score_agreement(rows, options))
     agreement = _keep_corners(agreement, np.flatnonzero(np.isfinite(agreement.penalty)), admits)
     if longer is not None and agreement.cost.size:
         agreement = agreement.with_chain_column()
@@ -430,28 +420,29 @@ def _chains_of_verdicts(
     calibrators: Calibrator, labelled: LabelledAnswers, query_cost: Any, options: ScoringOptions
 ) -> Candidates | None:
     """Score chains of three or more models; None unless confidences are verdicts and no model may refuse."""
-    logprob, correct, present = map(np.asarray, labelled[:3])
-    if options.refusal_worth is not None or not are_verdicts(logprob, present):
+    logprob, correct, scored = map(np.asarray, labelled[:3])
+    if options.refusal_worth is not None or not are_verdicts(logprob, scored):
         return None
     confidence = np.asarray(calibrate_rows(calibrators, logprob), float)
-    right = blend_labels(confidence, correct, present, float(options.label))
+    right = blend_labels(confidence, correct, scored, float(options.label))
     return score_chains(
-        confidence, right, np.asarray(present.all(1)), np.broadcast_to(np.asarray(query_cost, float), logprob.shape)
+        confidence, right, np.asarray(scored.all(1)), np.broadcast_to(np.asarray(query_cost, float), logprob.shape)
     )
 
 
-def _undominated_rows(pairs: Candidates) -> np.ndarray:
+def _undominated_rows(pairs: Candidates, label_penalty: np.ndarray) -> np.ndarray:
     """Return the indices of the candidates that no cheaper single model beats by labels alone.
 
     If models may refuse, single models beat no candidate. Thresholds that divide no queries are dropped too.
+    `label_penalty` (C,) are the penalties by labels, of `score_pairs`.
     """
     use, k = np.isfinite(pairs.penalty), pairs.k
     if pairs.refusal_threshold is None:
         rising = np.argsort(pairs.cost[:k])
-        errors = np.append(np.inf, pairs.label_penalty[:k][rising])
+        errors = np.append(np.inf, label_penalty[:k][rising])
         least = np.minimum.accumulate(errors)  # among the 0, 1, … cheapest models
         cheaper = np.searchsorted(pairs.cost[:k][rising], pairs.cost * (1 - _ROUNDING))
-        use &= pairs.is_single | (least[cheaper] >= pairs.label_penalty - _ROUNDING)
+        use &= pairs.is_single | (least[cheaper] >= label_penalty - _ROUNDING)
     return np.flatnonzero(use)
 
 

@@ -47,10 +47,11 @@ from rcjax.tuning.scoring import impute_query_cost, score_candidates
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """A frontier of cascades that beat single models after correction for optimism, with its cross-validation."""
+    """The result of a search: a frontier and its cross-validation."""
 
     frontier: Frontier
-    cross_validation: CrossValidation
+    cross_validation: CrossValidation | None
+    """Cross-validation of the cascades; None for a search by the paper's model."""
 
 
 _LAM_GRID = 400  # λ for which the best agreement policies are kept
@@ -203,17 +204,17 @@ class SecondsFilter:
 
     def admits(self, policies: Policies, model: FittedModel) -> np.ndarray:
         """Return which policies keep to the limit with one standard error to spare: (C,) bool."""
-        figure, se = self.figures(policies, model)
+        figure, se = self.measure(policies, model)
         return figure + se <= (_TAIL_SHARE if self.limit.tail else self.limit.seconds) * (1 + 1e-9)
 
-    def figures(self, policies: Policies, model: FittedModel) -> tuple[np.ndarray, np.ndarray]:
+    def measure(self, policies: Policies, model: FittedModel) -> tuple[np.ndarray, np.ndarray]:
         """Return (share of the queries beyond the limit, or mean seconds; its standard error), (C,) each.
 
         Only queries with known seconds count; the first figure of a policy without any is infinite.
         """
         log = self.log.select(model.models)
 
-        def measure(some: Policies) -> tuple[np.ndarray, np.ndarray]:
+        def measure_some(some: Policies) -> tuple[np.ndarray, np.ndarray]:
             waits = waiting_times_on_log(model.calibrators, some, log)
             known = ~np.isnan(waits)
             n = np.maximum(known.sum(1), 1)
@@ -222,7 +223,7 @@ class SecondsFilter:
             spread = np.where(known, (values - mean[:, None]) ** 2, 0.0).sum(1) / n
             return np.where(known.any(1), mean, np.inf), np.sqrt(spread / n)
 
-        return map_in_chunks(measure, policies.on_host(), _POLICIES_AT_ONCE)
+        return map_in_chunks(measure_some, policies.on_host(), _POLICIES_AT_ONCE)
 
     def require_any(self, model: FittedModel) -> None:
         """Raise InfeasibleError if no policy over the models keeps to the limit.
@@ -232,7 +233,7 @@ class SecondsFilter:
         k = len(model.models)
         singles = Policies.from_cascades(np.zeros((k, k)), np.eye(k, dtype=bool))
         if not self.admits(singles, model).any():
-            figure, _ = self.figures(singles, model)
+            figure, _ = self.measure(singles, model)
             fastest = int(figure.argmin())
             takes = f"takes {figure[fastest]:.3g} seconds on average"
             if self.limit.tail:
@@ -267,8 +268,8 @@ class LabelSearch:
 
     def find(
         self, log: Log, model: FittedModel, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
-    ) -> tuple[Frontier, CrossValidation | None]:
-        """Select the frontier by `select_frontier`; (frontier, its cross-validation).
+    ) -> Selection:
+        """Select the frontier by `select_frontier`.
 
         Args:
             log: the log.
@@ -278,46 +279,25 @@ class LabelSearch:
             seed: seed of the folds of the cross-validation.
         """
         admits, price = None if limit is None else limit.admits, self.spec.abstain_price
-        selection = select_frontier(log, model=model, lam=lam, seed=seed, abstain_price=price, admits=admits)
-        return selection.frontier, selection.cross_validation
+        return select_frontier(log, model=model, lam=lam, seed=seed, abstain_price=price, admits=admits)
 
-    def bootstrap_tuner(
-        self, frontier: Frontier, log: Log, points: np.ndarray, cross_validation: CrossValidation | None
+    def draw_tuner(
+        self, frontier: Frontier, log: Log, points: np.ndarray | None = None, options: ScoringOptions | None = None
     ) -> DrawTuner:
-        """Return the function that tunes on a draw to the rungs of a ladder, by rising cost.
-
-        The last rung is repeated up to `RESAMPLED_RUNGS`, so that all draws share a program.
-
-        Args:
-            frontier, log: as for `draw_tuner`.
-            points: not used: the ladder of a draw has its own λ.
-            cross_validation: cross-validation of the frontier on that log; None: the blending weights are estimated.
-        """
-        options = None if cross_validation is None else cross_validation.options
-        return self._draw_tuner(frontier, log, lambda table: table.rungs().padded(), options)
-
-    def draw_tuner(self, frontier: Frontier, log: Log, points: np.ndarray) -> DrawTuner:
-        """Return the function that tunes on a draw to the best policies at the λ of some points.
+        """Return the function that tunes on a draw to the best policies at some λ, or to the rungs of a ladder.
 
         Args:
             frontier: the frontier that was tuned.
             log: the log that the frontier was tuned on.
-            points: (G,) indices of the points of the frontier with the λ to use.
+            points: (G,) indices of the points of the frontier with the λ to use; None: the rungs of the draw's own
+                ladder, by rising cost. The last rung is repeated up to `RESAMPLED_RUNGS`, so that all draws share a
+                program.
+            options: the blending weights of the cross-validation; None: they are estimated on the whole log.
         """
-        lam = np.asarray(frontier.lam, float)[points]
-        return self._draw_tuner(frontier, log, lambda table: table.best(lam))
-
-    def _draw_tuner(
-        self,
-        frontier: Frontier,
-        log: Log,
-        choose: Callable[[Candidates], Candidates],
-        options: ScoringOptions | None = None,
-    ) -> DrawTuner:
         agreements, lam = frontier.policies.agreements, np.asarray(frontier.lam, float)
         agreement_lam = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
         fitted = frontier.model.calibrators
-        if options is None:  # the blending weights are those of the whole log, as in the cross-validation
+        if options is None:
             options = estimate_blending(log, fitted, refusal_worth_at(frontier.abstain_price, log.cost.dtype))
 
         def tune_draw(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
@@ -329,7 +309,8 @@ class LabelSearch:
             table, agreement = score_candidates(calibrators, labelled, query_cost, options)
             if agreement is not None:
                 table = concatenate(table, agreement.best(agreement_lam))
-            return calibrators, choose(table).policies(agreement=labelled.answer is not None)
+            chosen = table.rungs().padded() if points is None else table.best(lam[points])
+            return calibrators, chosen.policies(agreement=labelled.answer is not None)
 
         return tune_draw
 
@@ -352,7 +333,7 @@ class ModelSearch:
 
     def find(
         self, log: Log, model: Any, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
-    ) -> tuple[Frontier, CrossValidation | None]:
+    ) -> Selection:
         """Solve the frontier of the model, by `solve_frontier`; InfeasibleError if no policy keeps to the limit.
 
         Args:
@@ -361,21 +342,18 @@ class ModelSearch:
         from rcjax.solving.tradeoff import solve_frontier
 
         frontier = solve_frontier(model, lam=lam, cascades=self.spec.search, abstain_price=self.spec.abstain_price)
-        return (frontier if limit is None else limit.within(frontier)), None
+        return Selection(frontier if limit is None else limit.within(frontier), None)
 
-    def bootstrap_tuner(
-        self, frontier: Frontier, log: Log, points: np.ndarray, cross_validation: CrossValidation | None
+    def draw_tuner(
+        self, frontier: Frontier, log: Log, points: np.ndarray | None = None, options: ScoringOptions | None = None
     ) -> DrawTuner:
-        """Return `draw_tuner`: the bootstrap of this search compares policies at the same λ.
+        """Return the function that fits the model to a draw, and solves it at the λ of some points.
 
         Args:
-            frontier, log, points: as for `draw_tuner`.
-            cross_validation: not used.
+            frontier, log: as for `LabelSearch.draw_tuner`.
+            points: (G,) indices of the points; None: all points, as a draw has no ladder of its own.
+            options: not used, as the model is not fitted to blended labels.
         """
-        return self.draw_tuner(frontier, log, points)
-
-    def draw_tuner(self, frontier: Frontier, log: Log, points: np.ndarray) -> DrawTuner:
-        """Return the function that fits the model to a draw, and solves it at the λ of some points (G,)."""
         from rcjax.model.cascade_model import CascadeModel
         from rcjax.model.fitting import fit_near
         from rcjax.solving.bellman import MANY_STEPS, plan_cascades
@@ -383,7 +361,7 @@ class ModelSearch:
 
         model = frontier.model
         assert isinstance(model, CascadeModel)  # as the search fitted it
-        lam = np.asarray(frontier.lam)[points]
+        lam = np.asarray(frontier.lam)[slice(None) if points is None else points]
         refusal_worth = refusal_worth_at(frontier.abstain_price, log.cost.dtype)
         plan = plan_cascades(model.models, self.spec.search)  # None for adaptive policies
         panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None

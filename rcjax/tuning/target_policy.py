@@ -26,7 +26,7 @@ import numpy as np
 from rcjax._base.figures import Z_ONE_SIDED_95, count, format_points, interval_half_width
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.policy.counted import ERRORS, Counted, penalised
+from rcjax.policy.counted import Counted, penalised
 from rcjax.policy.decisions import Rule
 from rcjax.policy.ladder import Ladder, map_rungs, merge, penalty, position_at
 from rcjax.policy.policy import AbstractPolicy, Policy
@@ -328,7 +328,7 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> TargetPolicy:
     other = n - sum(counts[name] for name in named)
     parts = [_SegmentCorners.of(frontier, None, other / n, _shift_on(frontier, log, log.take(rest)) if other else 0.0)]
     for name in named:
-        corners, _ = search_of(spec).find(log.take(segment == name), frontier.model)
+        corners = search_of(spec).find(log.take(segment == name), frontier.model).frontier
         parts.append(_SegmentCorners.of(corners, name, counts[name] / n))
     rungs = _merge_corners(parts, frontier)
     words = f"{count(len(named), 'segment')} of {spec.segment} with cascades of their own: {', '.join(named)}"
@@ -337,7 +337,7 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> TargetPolicy:
     return TargetPolicy(_at_target(rungs, spec.target, log.counted), notes=(words,))
 
 
-def _at_target(rungs: tuple[Policy, ...], target: Target, counted: Counted = ERRORS) -> AbstractPolicy:
+def _at_target(rungs: tuple[Policy, ...], target: Target, counted: Counted) -> AbstractPolicy:
     """Return the ladder of the rungs at the position that meets a limit, or the best rung for a λ.
 
     Raises InfeasibleError if no rung meets the limit.

@@ -141,7 +141,7 @@ class Tuned:
         """
         if target.name == "match":
             raise ValueError("a margin needs a tuning of its own: tune(log, match=...)")
-        return _choose_policy(dataclasses.replace(self, spec=self.spec.with_target(target)), target).policy
+        return _choose_policy(dataclasses.replace(self, spec=self.spec.with_target(target))).policy
 
     def compare(self, policy: AbstractPolicy, target: Target) -> Comparison:
         """Compare a policy with today's and with the best single model for its money, as the tuning expects.
@@ -153,8 +153,10 @@ class Tuned:
         budget = target.value if target.name == "budget" else None
         comparison = compare_policy(policy, self.log, self.spec.today, money=budget, tuned=True)
         gain = None if budget is None else self.unsupported_gain(policy, target)
-        after, before = self._error_costs(policy)
-        return dataclasses.replace(comparison, unsupported_gain=gain, next_error_cost=after, last_error_cost=before)
+        next_cost, last_cost = self._error_costs(policy)
+        return dataclasses.replace(
+            comparison, unsupported_gain=gain, next_error_cost=next_cost, last_error_cost=last_cost
+        )
 
     def _error_costs(self, policy: AbstractPolicy) -> tuple[float | None, float | None]:
         """Return the dollars per error that (the next dearer policy avoids, the policy avoids beside a cheaper one).
@@ -173,10 +175,11 @@ class Tuned:
         if (has_fewer & ~is_dearer).any():  # a policy in service may be none of the best
             return None, None
         is_cheaper = (more < -_ROUNDING * costs) & (fewer < -_ROUNDING)
-        after, before = ((more[side] / fewer[side]).tolist() for side in (is_dearer & has_fewer, is_cheaper))
-        if after and before and min(after) < max(before) * (1 - _ROUNDING):  # above the hull, as a single model may be
-            return None, None
-        return min(after, default=None), max(before, default=None)
+        of_dearer, of_cheaper = ((more[side] / fewer[side]).tolist() for side in (is_dearer & has_fewer, is_cheaper))
+        next_cost, last_cost = min(of_dearer, default=None), max(of_cheaper, default=None)
+        if next_cost is not None and last_cost is not None and next_cost < last_cost * (1 - _ROUNDING):
+            return None, None  # above the hull, as a single model may be
+        return next_cost, last_cost
 
     def unsupported_gain(self, policy: AbstractPolicy, target: Target) -> UnsupportedGain | None:
         """Return the gain of a policy over the best single model if held-out queries do not support it, else None.
@@ -194,17 +197,16 @@ class Tuned:
             return None
         costs, errors = np.asarray(log.cost, float), single_model_errors(log)
         if target.name == "budget":
-            lam, best = 0.0, log.models.index(best_single_for(log, target.value))
+            best = log.models.index(best_single_for(log, target.value))
         else:
-            lam = target.value if target.name == "lam" else 1 / target.value
-            best = int((errors + lam * costs).argmin())
+            best = int((errors + target.lam * costs).argmin())
         if {name for rung in policy.adjacent_rungs for name in rung.models} == {log.models[best]}:
             return None
         error, cost = (float(policy.expected[name] or 0.0) for name in ("error", "cost"))
-        expected = float(errors[best] - error + lam * (costs[best] - cost))
+        expected = float(errors[best] - error + target.lam * (costs[best] - cost))
         has_agreement = any(rung.agreements for rung in policy.adjacent_rungs)
-        candidates = CandidateSet.AGREEMENT if has_agreement else CandidateSet.PAIRS
-        held_out, se = map(float, self.cross_validation.gain(candidates, target, costs))
+        candidate_set = CandidateSet.AGREEMENT if has_agreement else CandidateSet.PAIRS
+        held_out, se = map(float, self.cross_validation.gain(candidate_set, target, costs))
         is_supported = expected >= LEAST_GAIN and held_out >= -se
         return None if is_supported else UnsupportedGain(log.models[best], expected, held_out, se)
 
@@ -248,9 +250,6 @@ class Tuned:
         return document
 
 
-_format_budget = "budget={}e-6".format  # from an amount per million queries
-
-
 @takes(log=Log, spec=(Spec, None), held_out=(Log, None))
 def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **fields: Unpack[SpecFields]) -> Tuned:
     """Find the best cascades for a log, at every trade-off of error and cost, and the policy for a target.
@@ -276,7 +275,7 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
     """
     _warn_of_oddities(log)
     spec = Spec.merge(spec, fields).check(held_out is not None)
-    if spec.budget is not None and (oddity := odd_budget(spec.budget, log, _format_budget)):
+    if spec.budget is not None and (oddity := odd_budget(spec.budget, log, "budget={}e-6".format)):
         warn_caller(oddity, OddBudgetWarning)
     if spec.segment is not None and log.segment is None:
         advice = f"add them with rcjax.logs.with_segments(log, source, {spec.segment!r})"
@@ -309,7 +308,7 @@ def tune_in_stages(
     spec = dataclasses.replace(spec, today=resolve_today(log, spec.today))  # before the held-out queries are seen
     tuned = _search(log, held_out, spec, stage)
     try:
-        return _with_policy(tuned, spec, is_assumed)
+        return _with_policy(tuned, is_assumed)
     except InfeasibleError as problem:
         if spec.max_seconds is not None:
             problem.args = (f"{problem} (among the policies that take {spec.max_seconds})",)
@@ -339,7 +338,8 @@ def _tune_frontier(
     """Find the frontier of the policies that keep to a limit on seconds; None: of all policies."""
     if limit is not None:
         limit.require_any(model)
-    frontier, cross_validation = search_of(spec).find(log, model, limit=limit)
+    found = search_of(spec).find(log, model, limit=limit)
+    frontier, cross_validation = found.frontier, found.cross_validation
     if spec.intervals:
         # Policies tuned on draws might not keep to the limit, so only the queries vary.
         refit = None if limit is None else False
@@ -371,11 +371,11 @@ def resolve_today(log: Log, today: ModelOrPolicy | None) -> ModelOrPolicy:
     return today
 
 
-def _with_policy(tuned: Tuned, spec: Spec, is_assumed: bool) -> Tuned:
+def _with_policy(tuned: Tuned, is_assumed: bool) -> Tuned:
     """Add the policy for the target, if there is one, with its comparison and notes; `is_assumed`: today's is."""
     if tuned.target is None:
         return tuned
-    policy, certificate, notes = _choose_policy(tuned, tuned.target)
+    policy, certificate, notes = _choose_policy(tuned)
     comparison, counted = tuned.compare(policy, tuned.target), tuned.log.counted
     comparison = dataclasses.replace(comparison, assumed=is_assumed)
     guarantee = None if certificate is None else certificate.describe(counted.noun)
@@ -388,15 +388,16 @@ def _with_policy(tuned: Tuned, spec: Spec, is_assumed: bool) -> Tuned:
     )
 
 
-def _choose_policy(tuned: Tuned, target: Target) -> TargetPolicy:
-    """Return the policy of a tuned frontier for a target, which is that of `tuned.spec`, with notes on the choice.
+def _choose_policy(tuned: Tuned) -> TargetPolicy:
+    """Return the policy of a tuned frontier for its target, with notes on the choice.
 
     At a price, the best single model replaces a cascade whose gain is not supported. At a budget the ladder stays: it
     follows its bill, which a single model cannot. Its error differs by −0.1 ± 0.2 % from the single model's (nine logs,
     100 to 1,000 labels).
     """
     frontier, cost_notes = with_bills(tuned.frontier, tuned.replayed)
-    spec = tuned.spec
+    spec, target = tuned.spec, tuned.target
+    assert target is not None
     policy, certificate, notes = policy_for_target(frontier, tuned.log, tuned.held_out, spec)
     if target.name == "budget":  # if today's policy is kept, its own `follows` and `period` stay
         policy = with_following(policy, follows=spec.follows, period=spec.period)

@@ -35,7 +35,7 @@ judged_by = jax.jit(score_agreement)
 def judged(log, query_cost=COST, **how):
     """`score_agreement` of (confidence, conditional, correct, present, answer)."""
     *rows, answer = log
-    return judged_by(CandidateRows(*rows, np.asarray(query_cost), answer), ScoringOptions(**how))
+    return judged_by(CandidateRows(*rows, np.broadcast_to(query_cost, rows[0].shape), answer), ScoringOptions(**how))
 
 
 def random_log(seed, missing=0.1, unknown=0.15):

@@ -45,7 +45,7 @@ def test_pairs_by_labels_are_chosen_again_from_each_draw(log, selected):
     """The corners of the hull of all pairs and models."""
     frontier, _ = selected
     draws, options = draws_of(0, N, B), estimate_blending(log, fit_calibrated(log).calibrators)
-    again = search_of(frontier.spec).bootstrap_tuner(frontier, log, np.arange(1), None)
+    again = search_of(frontier.spec).draw_tuner(frontier, log)
     for draw in draws:
         _, policies = again(log, draw)
         assert policies.first.shape == (RESAMPLED_RUNGS,)

@@ -18,6 +18,7 @@ from rcjax.tuning.candidates import (
     ScoringOptions,
     calibrate_conditionally,
     even_parts,
+    recentre,
     score_pairs,
 )
 from rcjax.tuning.replaying.walk import loss_terms
@@ -26,8 +27,9 @@ from rcjax.tuning.scoring import impute_query_cost, score_candidates
 pytestmark = pytest.mark.usefixtures("float64")
 
 K, N = 3, 12
-COLUMNS = ("first", "second", "threshold", "penalty", "cost", "label_penalty")  # of candidates that do not refuse
+COLUMNS = ("first", "second", "threshold", "penalty", "cost")  # of candidates that do not refuse
 COST = np.array(COSTS[:K])
+QUERY_COST = np.tile(COST, (N, 1))
 BLEND = (0.5, 0.2)
 score_jitted = jax.jit(lambda *rows: score_pairs(CandidateRows(*rows), ScoringOptions(*BLEND)))
 crossing = jax.jit(calibrate_conditionally, static_argnums=3)
@@ -47,10 +49,11 @@ def by_definition(log, query_cost):
     return judge(confidence, dict(zip(pairs(K), conditional, strict=True)), correct, present, query_cost, BLEND)
 
 
-def assert_like_definition(found, expected, tolerance=1e-12):
+def assert_like_definition(found, label_penalty, expected, tolerance=1e-12):
     """All that is finite is a policy of the definition, with its figures, and all of them are there."""
     kept = np.isfinite(np.asarray(found.penalty))
-    columns = [np.asarray(getattr(found, name), float)[kept] for name in COLUMNS]
+    columns = [getattr(found, name) for name in COLUMNS] + [label_penalty]
+    columns = [np.asarray(column, float)[kept] for column in columns]
     known = {(i, j, round(threshold, 5)): (threshold, *figures) for i, j, threshold, *figures in expected}
     assert len(known) == len(expected)
     seen = set()
@@ -65,14 +68,14 @@ def assert_like_definition(found, expected, tolerance=1e-12):
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 1000]), st.sampled_from([0.0, 0.3, 0.8]))
 def test_candidates_are_those_of_the_definition(seed, levels, missing):
     log, query_cost = random_log(seed, levels, missing), COST * np.random.default_rng(seed).uniform(0.5, 2, (N, K))
-    found = score_jitted(*log, query_cost)
-    assert_like_definition(found, by_definition(log, query_cost))
+    found, label_penalty = score_jitted(*log, query_cost)
+    assert_like_definition(found, label_penalty, by_definition(log, query_cost))
     # A threshold that parts no queries belongs to a policy that never stops asking.
     assert (np.asarray(found.threshold)[~np.isfinite(found.penalty)] == NEVER_ANSWER).all()
 
 
 def test_tables_are_equal_only_to_themselves():
-    table = score_jitted(*random_log(0), COST * np.ones((N, K)))
+    table, _ = score_jitted(*random_log(0), QUERY_COST)
     assert table == table
     assert len({table, jax.tree.map(jnp.copy, table)}) == 2
 
@@ -86,13 +89,15 @@ def test_label_errors_and_costs_are_those_of_a_walk(seed):
     confidence, conditional, correct, present = random_log(seed, missing=0.0)
     query_cost = COST * np.random.default_rng(seed).uniform(0.2, 5, (N, K))
     rows = CandidateRows(confidence, conditional, correct, present, query_cost)
-    found, plain = (judged_by(rows, ScoringOptions(*weights)) for weights in ((0.5, 0.2), (0.0, 0.0)))
+    (found, label_penalty), (plain, plain_label_penalty) = (
+        judged_by(rows, ScoringOptions(*weights)) for weights in ((0.5, 0.2), (0.0, 0.0))
+    )
     kept = np.flatnonzero(np.isfinite(found.penalty))
     losses = jax.jit(loss_terms)(confidence, correct, query_cost, found.policies(xp=jnp))
     wrong, spent, refused = (np.asarray(loss)[kept] for loss in losses)
     assert not refused.any()
     assert (np.abs(wrong.mean(1) - found.penalty[kept])[K:] > 1e-3).any()
-    for one in (found.label_penalty, plain.label_penalty, plain.penalty):
+    for one in (label_penalty, plain_label_penalty, plain.penalty):
         np.testing.assert_allclose(wrong.mean(1), one[kept], atol=1e-12)
     np.testing.assert_allclose(spent.mean(1), found.cost[kept], rtol=1e-12)
 
@@ -106,8 +111,12 @@ def test_a_threshold_separates_neighbouring_floats(dtype):
             for _ in range(4):
                 steps.append(np.nextafter(steps[-1], dtype(1)))
             confidence = np.stack([np.array(steps), np.full(5, 0.9, dtype)], axis=1)
-            right, present, cost = np.array([[False, True]] * 5), np.ones((5, 2), bool), np.array([1.0, 2.0], dtype)
-            found = score_jitted(confidence, np.full((1, 5), 0.5, dtype), right, present, cost)
+            right, present, cost = (
+                np.array([[False, True]] * 5),
+                np.ones((5, 2), bool),
+                np.tile(np.array([1.0, 2.0], dtype), (5, 1)),
+            )
+            found, _ = score_jitted(confidence, np.full((1, 5), 0.5, dtype), right, present, cost)
             kept = np.asarray(found.threshold)[2:][np.isfinite(found.penalty[2:])]
             passed = (confidence[:, 0] <= kept[:, None]).sum(1)
             assert passed.tolist() == [1, 2, 3, 4], level
@@ -117,7 +126,7 @@ def test_a_model_without_answers_is_no_candidate():
     """A resampled log may hold none of a model's few answers: it then is unknown, not free and right half the time."""
     confidence, conditional, correct, present = random_log(8, missing=0.0)
     present[:, 2] = False
-    found = score_jitted(confidence, conditional, correct & present, present, np.array([1.0, 3.0, 0.0]))
+    found, _ = score_jitted(confidence, conditional, correct & present, present, np.tile([1.0, 3.0, 0.0], (N, 1)))
     used = (np.asarray(found.first) == 2) | (np.asarray(found.second) == 2)
     assert not np.isfinite(np.asarray(found.penalty)[used]).any()
 
@@ -158,6 +167,27 @@ def test_by_labels_the_best_single_model_or_pair_is_chosen_by_its_bills():
         assert np.flatnonzero(tuned.members[place]).tolist() == sorted({i, j})
         assert thresholds[place, i] == pytest.approx(threshold, rel=1e-7)
     assert {1, 2} == {*tuned.members.sum(-1).tolist()}
+
+
+@pytest.mark.parametrize("xp", [np, jnp])
+def test_expected_labels_are_shifted_to_the_mean_of_the_labels(xp):
+    rng = np.random.default_rng(0)
+    expected, right, present = rng.uniform(size=30), rng.uniform(size=30) < 0.4, rng.uniform(size=30) < 0.7
+    moved = np.asarray(recentre(xp.asarray(expected), xp.asarray(right), xp.asarray(present), xp))
+    assert moved[present].mean() == pytest.approx(right[present].mean())
+    np.testing.assert_allclose(np.diff(moved), np.diff(expected), atol=1e-12)
+    np.testing.assert_array_equal(recentre(expected, right, np.zeros(30, bool)), expected)
+
+
+def test_a_missing_answer_costs_the_mean_of_its_model():
+    log = make_log(50, 3, seed=1, missing=0.3)
+    answered, own = np.asarray(log.answered), np.asarray(log.query_cost)
+    assert not answered.all()
+    money = impute_query_cost(log)
+    for j in range(3):
+        here = answered[:, j]
+        np.testing.assert_array_equal(money[here, j], own[here, j])
+        np.testing.assert_allclose(money[~here, j], own[here, j].mean())
 
 
 def test_even_parts_are_those_of_whole_numbers_beyond_int32():

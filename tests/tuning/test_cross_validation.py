@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 from helpers import agreement_logs
@@ -25,7 +26,7 @@ from rcjax.tuning.cross_validation import (
     cross_validate,
     targets_of,
 )
-from rcjax.tuning.scoring import padded_rows, score_rows
+from rcjax.tuning.scoring import _score_agreement, _score_pairs, padded_rows
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -68,18 +69,18 @@ def by_hand(log, model, options, targets, folds, seed):
         train = answered & ~out[:, None]
         rows = logprob, right, train
         fitted = fit_near(model, *rows, log.cost)
-        trial = score_rows(padded_rows(fitted.calibrators, LabelledAnswers(*rows), query_cost), options)
+        padded = padded_rows(fitted.calibrators, LabelledAnswers(*rows), query_cost)
+        trial, label_penalty = jax.tree.map(np.asarray, _score_pairs(padded, options))
         wanted = [{"lam": lam} for lam in targets.lam] + [{"budget": budget} for budget in targets.budgets]
         use = np.isfinite(trial.penalty)
         if price is None:
-            errs_less = trial.label_penalty[:k] < trial.label_penalty[:, None] - 1e-9
+            errs_less = label_penalty[:k] < label_penalty[:, None] - 1e-9
             beaten = errs_less & (trial.cost[:k] < trial.cost[:, None])
             use &= ~beaten.any(1) | (trial.first == trial.second)
         among = {name: [(trial, np.flatnonzero(use))] for name in ("models", "pairs")}
         if log.answer is not None:
-            compared = score_rows(
-                padded_rows(fitted.calibrators, LabelledAnswers(*rows, log.answer), query_cost), options
-            )
+            padded = padded_rows(fitted.calibrators, LabelledAnswers(*rows, log.answer), query_cost)
+            compared = jax.tree.map(np.asarray, _score_agreement(padded, options))
             among["answers"] = [*among["pairs"], (compared, np.flatnonzero(np.isfinite(compared.penalty)))]
         confidence = np.asarray(fitted.calibrate(logprob))
         part = out & complete

@@ -65,7 +65,7 @@ FIGURES = ("first", "second", "threshold", "penalty", "abstention")
 def test_the_last_model_refuses_at_the_threshold_that_is_best_for_it_alone(price):
     for seed in range(6):
         log = random_log(seed, levels=(2, 4, 50)[seed % 3])
-        table = judged_by(*log, COST, refusal=price_of(price))
+        table, _ = judged_by(*log, np.tile(COST, (len(log[0]), 1)), refusal=price_of(price))
         kept = np.isfinite(table.penalty)
         rows = sorted(zip(*(np.asarray(getattr(table, name))[kept].tolist() for name in FIGURES), strict=True))
         np.testing.assert_allclose(rows, sorted(by_definition(*log, price)), atol=1e-10, err_msg=str(seed))

@@ -1,4 +1,4 @@
-"""The least money within a margin of today's: where it stands on the ladder, and what is said where nothing does."""
+"""The cheapest policy within a margin of today's error: its position on the ladder, and the note if there is none."""
 
 import dataclasses
 

@@ -41,7 +41,7 @@ def model(log, by_labels):
 
 @pytest.fixture(scope="module")
 def frontier(log, model, by_labels):
-    return by_labels.find(log, model)[0]
+    return by_labels.find(log, model).frontier
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_optimism_is_added_to_cascades_alone_and_leaves_errors_between_0_and_1(f
     first, second, third = np.array([[0, 0, 0, 0], [0, 1, 1, 1], [0, 1, 2, 1]])
     error = np.array([0.3, 0.3, 0.3, 0.99])
     nothing = np.zeros(4)
-    table = Candidates(3, first, second, third, nothing, nothing, error, nothing, error, nothing)
+    table = Candidates(3, first, second, third, nothing, nothing, error, nothing, nothing)
     np.testing.assert_allclose(add_optimism(table, Validation()).penalty, [0.3, 0.35, 0.5, 1.0])
 
 
@@ -84,7 +84,7 @@ def test_uninformative_confidences_promise_no_gain(by_labels):
     log = rcjax.sample_log(N, seed=1).select(MODELS)
     noise = jax.device_put(np.log(rng.uniform(0.3, 1.0, (N, 3))))
     log = dataclasses.replace(log, logprob=noise)
-    frontier, _ = by_labels.find(log, by_labels.fit(log))
+    frontier = by_labels.find(log, by_labels.fit(log)).frontier
     errors, costs = 1 - np.asarray(log.correct, float).mean(0), np.asarray(log.cost, float)
     mixture = np.interp(np.asarray(frontier.cost), costs, errors)
     assert (np.asarray(frontier.error) >= mixture - 0.01).all()
@@ -92,7 +92,7 @@ def test_uninformative_confidences_promise_no_gain(by_labels):
 
 def test_at_given_prices_the_policies_are_those_of_the_frontier(log, model, by_labels, frontier):
     lam = np.sort(np.asarray(frontier.lam))[[1, -2]]
-    few, _ = by_labels.find(log, model, lam=lam)
+    few = by_labels.find(log, model, lam=lam).frontier
     places = np.searchsorted(np.asarray(frontier.lam), lam)
     np.testing.assert_array_equal(np.asarray(few.lam), lam)
     np.testing.assert_allclose(few.thresholds, np.asarray(frontier.thresholds)[places], rtol=1e-12)
@@ -116,7 +116,7 @@ def test_a_draw_repeats_rows_and_expects_labels_from_its_own_alone(log):
 
 
 def test_a_ladder_tuned_on_a_draw_rises_in_cost_whatever_the_order_of_the_draw(log, frontier, by_labels):
-    tune_again = by_labels.bootstrap_tuner(frontier, log, np.arange(1), None)
+    tune_again = by_labels.draw_tuner(frontier, log)
     rows = np.random.default_rng(1).integers(0, N, N)
     (calibrators, ladder), (_, shuffled) = tune_again(log, rows), tune_again(log, rows[::-1])
     assert ladder.members.shape == (RESAMPLED_RUNGS, 3)
@@ -141,11 +141,15 @@ def test_a_draw_of_every_query_calibrates_stated_values_as_the_log_does(log, by_
     stated = dataclasses.replace(log, logprob=jax.device_put(tenths))
     model = by_labels.fit(stated)
     assert model.calibrators.stated is not None
-    frontier, validation = by_labels.find(stated, model)
-    drawn, _ = by_labels.draw_tuner(frontier, stated, np.arange(1))(stated, np.arange(N))
+    found = by_labels.find(stated, model)
+    drawn, _ = by_labels.draw_tuner(found.frontier, stated, np.arange(1))(stated, np.arange(N))
     jax.tree.map(np.testing.assert_array_equal, drawn, model.calibrators)
     by_curve = dataclasses.replace(model.calibrators, stated=None)
-    assert validation.options == estimate_blending(stated, model.calibrators) != estimate_blending(stated, by_curve)
+    assert (
+        found.cross_validation.options
+        == estimate_blending(stated, model.calibrators)
+        != estimate_blending(stated, by_curve)
+    )
 
 
 @pytest.mark.parametrize("limit", ["0.9", "p95=2"])
@@ -154,7 +158,7 @@ def test_a_limit_on_seconds_leaves_out_policies_that_often_ask_the_slow_model(lo
     admitted = quick.admits(frontier.policies, model)
     kept = quick.within(frontier)
     np.testing.assert_array_equal(np.asarray(kept.lam), np.asarray(frontier.lam)[admitted])
-    searched, _ = by_labels.find(log, model, limit=quick)
+    searched = by_labels.find(log, model, limit=quick).frontier
     assert quick.admits(searched.policies, model).all()
     assert not admitted[np.asarray(frontier.members)[:, 2] & (np.asarray(frontier.members).sum(1) == 1)].any()
 
@@ -177,9 +181,10 @@ def test_too_few_queries_are_refused(log, by_labels):
 def test_the_search_by_the_model_is_solve_frontier_without_cross_validation(log):
     search = search_of(Spec(cascade="full"))
     model = search.fit(log)
-    found, validation = search.find(log, model, lam=LAM)
+    selection = search.find(log, model, lam=LAM)
+    found = selection.frontier
     solved = rcjax.solve_frontier(model, cascades="full", lam=LAM)
-    assert validation is None
+    assert selection.cross_validation is None
     np.testing.assert_array_equal(found.thresholds, solved.thresholds)
     _, policies = search.draw_tuner(found, log, np.array([0, 1]))(log, np.arange(N))
     np.testing.assert_allclose(policies.bounds[..., -2], solved.thresholds, atol=0.05)

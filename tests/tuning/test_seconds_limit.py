@@ -69,7 +69,7 @@ def test_queries_whose_seconds_are_not_known_do_not_count(log, model):
     with pytest.warns(OddLogWarning, match="have no seconds") as warned:
         rcjax.tune(dataclasses.replace(log, seconds=jax.device_put(seconds)), max_seconds=2, **SURE)
     assert [warning.filename for warning in warned] == [__file__]
-    (alone,), _ = half.figures(Policies.from_cascades(np.zeros((1, 3)), np.array([[False, False, True]])), model)
+    (alone,), _ = half.measure(Policies.from_cascades(np.zeros((1, 3)), np.array([[False, False, True]])), model)
     assert alone == pytest.approx(np.nanmean(seconds[:, 2]))
     none = dataclasses.replace(log, seconds=jax.device_put(np.full((300, 3), np.nan)))
     with pytest.raises(LogError, match=f"no answer of {log.models[0]} has its seconds"):

@@ -12,6 +12,7 @@ from helpers.scripted_cascade import good, script
 
 import rcjax
 from rcjax.logs import with_segments
+from rcjax.policy.counted import ERRORS
 from rcjax.policy.ladder import policy_from_json
 from rcjax.policy.signals import Choice
 from rcjax.policy.spec import Target, recorded_tuning
@@ -60,7 +61,8 @@ def test_at_a_price_the_rung_is_the_one_that_costs_least_with_its_errors(tuned):
     for price in (1e-9, 1e-4, 1.0):
         best = min(rungs, key=lambda rung: price * rung.expected["error"] + rung.expected["cost"])
         chosen.append(best)
-        assert _at_target(rungs, Target("error_cost", price)) is _at_target(rungs, Target("lam", 1 / price)) is best
+        for target in (Target("error_cost", price), Target("lam", 1 / price)):
+            assert _at_target(rungs, target, ERRORS) is best
     assert (chosen[0], chosen[-1]) == (rungs[0], rungs[-1])
 
 

@@ -1,4 +1,4 @@
-"""The frontier of the cascades that earn their place: against loops over all pairs, and walks by hand."""
+"""The frontier of `select_frontier`: compared with loops over all pairs of models, and with walks by hand."""
 
 import dataclasses
 from types import SimpleNamespace

@@ -13,7 +13,7 @@ import rcjax
 from rcjax.policy import Ladder
 from rcjax.policy.comparison import recorded_comparison
 from rcjax.policy.ladder import Period
-from rcjax.policy.spec import Spec, Target, cascades_of
+from rcjax.policy.spec import Spec, Target
 from rcjax.tuning import search
 from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.cross_validation import CrossValidation, Gain
@@ -76,7 +76,7 @@ def test_at_a_budget_a_ladder_that_lost_on_queries_left_out_stays_with_a_note(lo
 )
 def test_a_search_by_the_model_is_that_of_solve_frontier(log, cascade):
     tuned = rcjax.tune(log, cascade=cascade, intervals=False, lam=1000.0)
-    expected = rcjax.solve_frontier(rcjax.fit(log), cascades=cascades_of(cascade))
+    expected = rcjax.solve_frontier(rcjax.fit(log), cascades=Spec(cascade=cascade).search)
     assert tuned.cross_validation is None
     assert tuned.advice == tuned.remarks[0]
     np.testing.assert_array_equal(tuned.frontier.cost, expected.cost)
@@ -96,7 +96,7 @@ def test_an_error_that_the_model_predicts_is_told_apart_from_its_interval_by_lab
     bands = rcjax.tuning.bootstrap(tuned.frontier, log, replicates=20, refit=False)
     banded = dataclasses.replace(tuned, frontier=dataclasses.replace(tuned.frontier, bands=bands))
     note = "the error of a policy is a prediction of the model, its interval is by the labels of this log"
-    assert [any(note in line for line in _with_policy(each, each.spec, False).notes) for each in (tuned, banded)] == [
+    assert [any(note in line for line in _with_policy(each, False).notes) for each in (tuned, banded)] == [
         False,
         True,
     ]

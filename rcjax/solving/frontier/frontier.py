@@ -333,7 +333,7 @@ def index_for_target(
             best = f"the best {counted.does(least)}{refusing}"
             raise InfeasibleError(f"no cascade {counted.does(most)} or less; {best}: {advice}")
         return int(np.lexsort((penalty, np.where(penalty <= limit, cost, np.inf)))[0])
-    return int(np.argmin(penalty + (1 / value if target.name == "error_cost" else value) * cost))
+    return int(np.argmin(penalty + target.lam * cost))
 
 
 def over_budget_message(budget: float, cheapest: float, period: Period | None = None) -> str:

@@ -136,7 +136,7 @@ def measure_promise(frontier: Frontier, held: Sequence[HeldOutPart], trained_on:
         if part.rest is None:
             return at_lam(frontier, lam)
         # Another seed, so that inner folds differ from the outer ones.
-        return search_of(frontier.spec).find(part.rest, part.model, lam=lam, seed=seed + 1)[0]
+        return search_of(frontier.spec).find(part.rest, part.model, lam=lam, seed=seed + 1).frontier
 
     comparisons = [(held_out_frontier(part), part.log) for part in held]
     # In folds, promise and outcome come from the same queries, so chance in the log affects both alike.

@@ -163,7 +163,7 @@ def solve_problem(
 
     def under(family: jax.Array) -> tuple[Points, ...]:
         tables = _pair_tables(fit, family, panels)
-        return tuple(_to_results(_solve(fit, tables, lam, plan), fit) for plan in plans)
+        return tuple(_to_results(_solve(tables, lam, plan), fit) for plan in plans)
 
     return tuple(lax.map(under, np.arange(len(fit.copulas))))
 
@@ -194,7 +194,7 @@ def _pair_tables(fit: Fit, family: jax.Array, panels: int) -> Tables:
     return Tables(fit.marginals, grid, jnp.asarray(left), jnp.asarray(right), kernels, fit.cost)
 
 
-def _solve(fit: Fit, tables: Tables, lam: jax.Array, plan: CascadePlan | None) -> FrontierPoints:
+def _solve(tables: Tables, lam: jax.Array, plan: CascadePlan | None) -> FrontierPoints:
     if plan is None:
         return adaptive_points(AdaptiveTables(tables), lam)
     left, right, kernel = take_entries((tables.left, tables.right, tables.kernel), plan.pairs)
@@ -207,7 +207,8 @@ def _search_by_labels(fit: Fit, data: Data, sample: jax.Array, rows: jax.Array) 
     lam, columns = data.lam[sample], (data.logprob, data.correct, data.answered)
     labelled = LabelledAnswers(*(column[sample, rows] for column in columns))
     calibrated = CandidateRows.of(fit.calibrators, labelled, fit.cost)
-    best = score_pairs(calibrated, ScoringOptions()).best(lam)
+    candidates, _ = score_pairs(calibrated, ScoringOptions())
+    best = candidates.best(lam)
     expected = LossTerms(best.penalty, best.cost, jnp.zeros_like(lam))
     return FrontierPoints(lam, jnp.zeros_like(best.first), expected, best.policies(agreement=False, xp=jnp))
 

@@ -65,7 +65,7 @@ def test_a_limit_on_the_seconds_counts_the_slower_of_both():
     assert tuned.policy.expected["error"] < 0.1
     assert [rung.parallel_model for rung in tuned.policy.adjacent_rungs if len(rung.models) > 1] == ["other"]
     filtered = SecondsFilter.of(SecondsLimit.of("2.1"), whole)
-    figure, _ = filtered.figures(jax.tree.map(np.asarray, tuned.frontier.policies), tuned.model)
+    figure, _ = filtered.measure(jax.tree.map(np.asarray, tuned.frontier.policies), tuned.model)
     assert figure.max() < 2.1
 
 

@@ -1,8 +1,7 @@
-"""The weights that blend labels with expected outcomes: against SciPy, their defaults, and their effect."""
+"""The weights that blend labels with calibrated probabilities: their defaults, and a comparison with SciPy."""
 
 import itertools
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers.selection_references import logistic, make_log
@@ -10,10 +9,9 @@ from scipy.optimize import minimize
 
 from rcjax.model.calibrated_models import fit_calibrated
 from rcjax.model.label_outcomes import deal_folds
-from rcjax.tuning import blending as module, candidates
+from rcjax.tuning import blending, candidates
 from rcjax.tuning.blending import estimate_blending
-from rcjax.tuning.candidates import ScoringOptions, draw_enough, recentre
-from rcjax.tuning.scoring import impute_query_cost
+from rcjax.tuning.candidates import ScoringOptions, draw_enough
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -29,7 +27,7 @@ def test_without_enough_labels_weights_are_the_defaults():
 
 def test_weights_are_of_queries_drawn_from_the_whole_log(monkeypatch):
     monkeypatch.setattr(candidates, "ENOUGH_QUERIES", 100)
-    monkeypatch.setattr(module, "ENOUGH_QUERIES", 100)
+    monkeypatch.setattr(blending, "ENOUGH_QUERIES", 100)
     log = make_log(200, 3, seed=4)
     first, drawn = (log.take(rows) for rows in (np.arange(100), draw_enough(np.arange(200))))
     found = estimate_blending(log, fit_calibrated(log).calibrators)
@@ -88,32 +86,8 @@ def test_weights_have_the_least_squares_of_a_grid():
     for number in range(200):
         rows = rng.normal(size=(1 + number % 3, 2)) * 10.0 ** rng.integers(-3, 3)
         square, product = rows.T @ rows, rng.normal(size=2) * (number % 7 > 0) * 10.0 ** rng.integers(-3, 3)
-        found = module._least_squares(square, product)
+        found = blending._least_squares(square, product)
         misfits = [(x * (x @ square)).sum(-1) - 2 * x @ product for x in (found, grid)]
         assert (found >= 0).all()
         assert found.sum() <= 1 + 1e-12
         assert misfits[0] <= misfits[1].min() + 1e-12 * np.abs(misfits[1]).max()
-
-
-# -- what is expected, and what is charged
-
-
-@pytest.mark.parametrize("xp", [np, jnp])
-def test_expected_labels_are_shifted_to_the_mean_of_the_labels(xp):
-    rng = np.random.default_rng(0)
-    expected, right, present = rng.uniform(size=30), rng.uniform(size=30) < 0.4, rng.uniform(size=30) < 0.7
-    moved = np.asarray(recentre(xp.asarray(expected), xp.asarray(right), xp.asarray(present), xp))
-    assert moved[present].mean() == pytest.approx(right[present].mean())
-    np.testing.assert_allclose(np.diff(moved), np.diff(expected), atol=1e-12)
-    np.testing.assert_array_equal(recentre(expected, right, np.zeros(30, bool)), expected)
-
-
-def test_a_missing_answer_costs_the_mean_of_its_model():
-    log = make_log(50, 3, seed=1, missing=0.3)
-    answered, own = np.asarray(log.answered), np.asarray(log.query_cost)
-    assert not answered.all()
-    money = impute_query_cost(log)
-    for j in range(3):
-        here = answered[:, j]
-        np.testing.assert_array_equal(money[here, j], own[here, j])
-        np.testing.assert_allclose(money[~here, j], own[here, j].mean())
