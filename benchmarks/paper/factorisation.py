@@ -134,8 +134,8 @@ def solve_frontier(model: rcjax.CascadeModel, cascades: Any = "full", lam: Any =
 
 @jax.jit
 def _optimise(tables: Tables, copulas: Copula, lam: jax.Array, plan: CascadePlan) -> OptimalCuts:
-    """The best path for each λ (L,), and its cuts."""
-    path, cuts = _best_paths(tables, copulas, lam, plan)
+    """The best cascade for each λ (L,), and its cuts."""
+    cascade, cuts = _best_cascades(tables, copulas, lam, plan)
     low, high = tables.grid.smooth_range
 
     def improve(
@@ -143,26 +143,26 @@ def _optimise(tables: Tables, copulas: Copula, lam: jax.Array, plan: CascadePlan
     ) -> tuple[jax.Array, jax.Array]:
         return _newton(lambda u: evaluate(tables, copulas, u, links, first).loss(lam), u, low, high, defers)
 
-    cuts, gain = jax.vmap(improve)(cuts, lam, plan.links[path], plan.first[path], plan.defers[path])
+    cuts, gain = jax.vmap(improve)(cuts, lam, plan.links[cascade], plan.first[cascade], plan.defers[cascade])
     status = jnp.where(gain > gain_tolerance(lam.dtype), PointStatus.NOT_CONVERGED, PointStatus.CONVERGED)
-    return OptimalCuts(lam, path, Cut.at(cuts), status.astype(int))
+    return OptimalCuts(lam, cascade, Cut.at(cuts), status.astype(int))
 
 
 @jax.jit
 def _points_at(tables: Tables, copulas: Copula, optima: OptimalCuts, plan: CascadePlan) -> SolvedPoints:
     """The optima with their thresholds, and what is expected of them."""
-    lam, path, cut, status = optima
-    members = plan.members[path]
-    u = jnp.where(plan.defers[path], cut.u, jnp.where(members, 0.0, 1.0))
+    lam, cascade, cut, status = optima
+    members = plan.members[cascade]
+    u = jnp.where(plan.defers[cascade], cut.u, jnp.where(members, 0.0, 1.0))
     thresholds, ranks, above = thresholds_of_cuts(tables, dataclasses.replace(cut, u=u))
 
-    def single(u: jax.Array, above: jax.Array, path: jax.Array) -> LossTerms:
-        return evaluate(tables, copulas, u, plan.links[path], plan.first[path], above)
+    def single(u: jax.Array, above: jax.Array, cascade: jax.Array) -> LossTerms:
+        return evaluate(tables, copulas, u, plan.links[cascade], plan.first[cascade], above)
 
-    expected = jax.vmap(single)(ranks, above, path)
+    expected = jax.vmap(single)(ranks, above, cascade)
     members = jnp.where(plan.has_all_prefixes, drop_unreached(thresholds, members), members)
     thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
-    return SolvedPoints(lam, status, expected, Policies.from_cascades(thresholds, members, None, jnp), ranks, path)
+    return SolvedPoints(lam, status, expected, Policies.from_cascades(thresholds, members, None, jnp), ranks, cascade)
 
 
 def _newton(
@@ -196,8 +196,8 @@ def _newton(
     return u, gains[-1]
 
 
-def _best_paths(tables: Tables, copulas: Copula, lam: jax.Array, plan: CascadePlan) -> tuple[jax.Array, jax.Array]:
-    """(number of the best path (L,), its cuts (L, k)) with every threshold at an edge of a cell.
+def _best_cascades(tables: Tables, copulas: Copula, lam: jax.Array, plan: CascadePlan) -> tuple[jax.Array, jax.Array]:
+    """(number of the best cascade (L,), its cuts (L, k)) with every threshold at an edge of a cell.
 
     With J(u_i) what deferring from i to j below u_i is worth to a query, and G(v given u) = C(u, v)/u,
     J(u_i) = −λ·cost_j + max over u_j of ∫_{u_j}^1 Q_j dG(v given u_i) + G(u_j given u_i)·J(u_j).
@@ -213,7 +213,7 @@ def _best_paths(tables: Tables, copulas: Copula, lam: jax.Array, plan: CascadePl
         worth = worth.at[end].set(total.max(-1) - price[:, None])
         return (worth, choices.at[end].set(jnp.argmax(total, -1))), None
 
-    # The last model of a path passes nothing: its cut is the first edge.
+    # The last model of a cascade passes nothing: its cut is the first edge.
     nothing = jnp.where(jnp.arange(edges.shape[1]) > 0, _NEVER, 0.0).astype(lam.dtype)
     worth = jnp.broadcast_to(nothing, (*plan.suffix_first.shape, *lam.shape, edges.shape[1]))
     choices, rests = jnp.zeros(worth.shape, int), jnp.arange(plan.suffix_first.shape[0])

@@ -163,7 +163,7 @@ class OptimalCuts(NamedTuple):
     """The best cascade for each of L λ, as cuts in u-space."""
 
     lam: Array  # (L,) errors per unit of money
-    path: Array  # (L,) number of the cascade in the plan
+    cascade: Array  # (L,) number of the cascade in the plan
     cut: Cut  # (L, k)
     status: Array  # (L,) a `PointStatus`
 
@@ -174,44 +174,44 @@ class SolvedPoints(Points):
     """Points found by a solver, with the ranks of their thresholds."""
 
     ranks: Array  # (L, …) thresholds on the scale of ranks, for distances between neighbours
-    path: Array | None = None  # (L,) number of the cascade in the plan; None for adaptive policies
+    cascade: Array | None = None  # (L,) number of the cascade in the plan; None for adaptive policies
 
 
 @partial(compiled, runs="long")
 def optimise(search: SearchTables, lam: jax.Array) -> OptimalCuts:
-    """Find the best path and its cuts for each λ (L,)."""
+    """Find the best cascade and its cuts for each λ (L,)."""
     best = best_cascades(search, lam)
     low, high = search.tables.grid.smooth_range
-    at_bound = (search.plan.defers[best.path] & ((best.cut.u <= low) | (best.cut.u >= high))).any(-1)
+    at_bound = (search.plan.defers[best.cascade] & ((best.cut.u <= low) | (best.cut.u >= high))).any(-1)
     finished = jnp.where(at_bound, PointStatus.AT_BOUND, PointStatus.CONVERGED)
     status = jnp.where(best.gain > gain_tolerance(lam.dtype), PointStatus.NOT_CONVERGED, finished)
     # A strong integer type, so that points interpolated on the host share the program.
-    return OptimalCuts(lam, best.path, best.cut, status.astype(int))
+    return OptimalCuts(lam, best.cascade, best.cut, status.astype(int))
 
 
 @compiled
 def points_at(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
     """Turn the cuts of L optima (`optimise`) into thresholds, and evaluate their outcomes exactly."""
     tables, plan, refusing = search.tables, search.plan, search.refusal_worth is not None
-    lam, path, cut, status = optima
-    members, stops = plan.members[path], plan.stops[path]
-    # The last model of a path answers all queries that it does not refuse; models off the path answer none.
-    cutting = members if refusing else plan.defers[path]
+    lam, cascade, cut, status = optima
+    members, stops = plan.members[cascade], plan.stops[cascade]
+    # The last model of a cascade answers all queries that it does not refuse; models outside it answer none.
+    cutting = members if refusing else plan.defers[cascade]
     u = jnp.where(cutting, cut.u, jnp.where(members, 0.0, 1.0))
     settled = thresholds_of_cuts(tables, dataclasses.replace(cut, u=u))
 
-    def single(u: jax.Array, above: jax.Array, path: Array) -> LossTerms:
-        refusal_cuts = jnp.where(plan.stops[path], u, 0.0) if refusing else None
-        links, first = plan.links[path], plan.first[path]
+    def single(u: jax.Array, above: jax.Array, cascade: Array) -> LossTerms:
+        refusal_cuts = jnp.where(plan.stops[cascade], u, 0.0) if refusing else None
+        links, first = plan.links[cascade], plan.first[cascade]
         return outcome_of_cuts(tables, u, links, first, above=above, refusal_cuts=refusal_cuts).terms
 
-    expected = jax.vmap(single)(settled.rank, settled.mean_above, path)
+    expected = jax.vmap(single)(settled.rank, settled.mean_above, cascade)
     refusal_thresholds = jnp.where(stops, settled.value, NEVER_REFUSE) if refusing else None
     # Drop models after a model that always answers, if the shorter cascade is in the plan.
     members = jnp.where(plan.has_all_prefixes, drop_unreached(settled.value, members), members)
     thresholds = jnp.where(members, settled.value, NEVER_ANSWER)
     policies = Policies.from_cascades(thresholds, members, refusal_thresholds, jnp)
-    return SolvedPoints(lam, status, expected, policies, settled.rank, path)
+    return SolvedPoints(lam, status, expected, policies, settled.rank, cascade)
 
 
 def thresholds_of_cuts(tables: Tables, cut: Cut) -> Threshold:
@@ -441,7 +441,7 @@ def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Sol
     members = policies.members
     defers = members & (jnp.cumsum(members, axis=-1) < members.sum(-1, keepdims=True))
     start = jnp.where(defers, policies.bounds[..., -2], jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))
-    cascade = _CascadeLoss(tables, lam, plan.links[optima.path], plan.first[optima.path], defers)
+    cascade = _CascadeLoss(tables, lam, plan.links[optima.cascade], plan.first[optima.cascade], defers)
     axes: Any = _CascadeLoss(None, 0, 0, 0, 0)  # type: ignore[arg-type]
     thresholds = jax.vmap(_stationary, (axes, 0))(cascade, lax.stop_gradient(start)).thresholds
     expected = jax.vmap(_CascadeLoss.expected, (axes, 0))(cascade, thresholds)

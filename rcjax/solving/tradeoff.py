@@ -278,7 +278,7 @@ def _batch_size(count: int) -> int:
 
 
 def _bytes_per_lambda(search: AnySearch) -> int:
-    """Estimate the memory of one λ's largest arrays: values at the nodes, of all suffixes of paths or all options."""
+    """Estimate the memory of one λ's largest arrays: values at the nodes, of all suffixes or all options."""
     k, nodes = search.tables.grid.u.shape
     rows = len(search.tables.left) + (k * k if isinstance(search, AdaptiveTables) else len(search.plan.suffix_first))
     return 3 * rows * nodes * search.tables.cost.dtype.itemsize
@@ -313,11 +313,11 @@ def _interpolated(solved: SolvedPoints) -> OptimalCuts:
     def between(ranks: Array) -> Array:
         return ranks[left] * (1 - share)[:, None] + ranks[left + 1] * share[:, None]
 
-    assert solved.path is not None  # adaptive policies are not interpolated
+    assert solved.cascade is not None  # adaptive policies are not interpolated
     cut = Cut.at(between(solved.ranks))
     lam = solved.lam[left] ** (1 - share) * solved.lam[left + 1] ** share
     status = np.full(len(lam), PointStatus.INTERPOLATED, solved.status.dtype)
-    return OptimalCuts(lam.astype(solved.lam.dtype), solved.path[left], jax.device_get(cut), status)
+    return OptimalCuts(lam.astype(solved.lam.dtype), solved.cascade[left], jax.device_get(cut), status)
 
 
 def _merge(solved: SolvedPoints, extra: SolvedPoints) -> SolvedPoints:

@@ -37,7 +37,7 @@ from rcjax.model.calibrated_models import Details, find_stated_in_log, fit_calib
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
 from rcjax.model.fitting import FittedRows, fit_copulas_traced, fit_marginals, pair_taus, stated_confidences
 from rcjax.model.marginals import Marginal
-from rcjax.solving.bellman import AdaptiveTables, CascadePlan, SearchTables, list_paths
+from rcjax.solving.bellman import AdaptiveTables, CascadePlan, SearchTables, list_cascades
 from rcjax.solving.frontier.points import LossTerms, Points as FrontierPoints, PointStatus, Policies, check_lam
 from rcjax.solving.objective import Tables, build_grid, transition_kernel
 from rcjax.solving.optimum import adaptive_points, optimise, points_at
@@ -389,7 +389,7 @@ def shape_of(log: Log, settings: SweepSettings) -> Shape:
 def _paths(models: tuple[str, ...], search: SweepSearch) -> Any:
     if search == "labels":
         return search
-    paths = list_paths(models, search)
+    paths = list_cascades(models, search)
     return "adaptive" if paths is None else tuple(paths)
 
 
