@@ -64,7 +64,7 @@ class CascadePlan:
     shorter suffix, whose step comes before. Sizes are padded: padding repeats an entry, or writes to an unused suffix.
     """
 
-    members: jax.Array  # (N + 1, k) bool; the last cascade asks, in turn, every model that any cascade asks
+    members: jax.Array  # (N + 1, k) bool; the last row is that of `all_models`
     links: jax.Array  # (N + 1, P) bool, the pairs (i, j) in which i defers to j
     first: jax.Array  # (N + 1,) model asked first
     last: jax.Array  # (N + 1,) model that answers every query that reaches it
@@ -75,6 +75,11 @@ class CascadePlan:
     cut_steps: jax.Array  # (E, k) step that cuts each model of a suffix; −1: the model does not defer
     pairs: jax.Array  # (P,) number of each pair, among all pairs of the k models
     has_all_prefixes: jax.Array  # () bool, whether every prefix of a cascade is a cascade
+
+    @property
+    def all_models(self) -> int:
+        """Number of the cascade of all models that any candidate asks; a search starts with its densities."""
+        return self.suffixes.shape[0]
 
     @property
     def defers(self) -> jax.Array:
@@ -263,7 +268,7 @@ def _improve(search: SearchTables, lam: jax.Array, state: SearchState) -> Search
         return jnp.where(is_reached[:, None], density, 1.0)
 
     starting = state.rounds < len(_FIRST_CUTS)
-    cascade = jnp.where(starting, plan.suffixes.shape[0], state.cascade)
+    cascade = jnp.where(starting, plan.all_models, state.cascade)
     first_cut = jnp.asarray(_FIRST_CUTS, lam.dtype)[state.rounds]
     u = jnp.where(starting[:, None], first_cut[:, None], state.cut.u)
     best = _best_for_densities(search, lam, jax.vmap(arriving)(cascade, Cut.at(u)))
