@@ -99,27 +99,27 @@ def make_plan(cascades: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
     suffixes = sorted(all_suffixes, key=lambda suffix: (len(suffix), -suffix[0], suffix))
     used = sorted({link for cascade in [*cascades, all_models] for link in itertools.pairwise(cascade)})
     row, column = ({item: index for index, item in enumerate(items)} for items in (suffixes, used))
-    steps = _fill(
+    steps = _pad(
         [(row[suffix], row[suffix[1:]], column[suffix[:2]]) for suffix in suffixes if len(suffix) > 1],
         2**k - 1 - k,
         (len(suffixes), len(suffixes), 0),
     )
-    suffix_first = _fill([*(suffix[0] for suffix in suffixes), 0], 2**k, 0, 2 * _LEAST_SIZE)
-    filled = [*_fill(list(cascades), 2**k - 1, cascades[0]), all_models]
+    suffix_first = _pad([*(suffix[0] for suffix in suffixes), 0], 2**k, 0, 2 * _LEAST_SIZE)
+    padded = [*_pad(list(cascades), 2**k - 1, cascades[0]), all_models]
     cut_steps = np.full((len(suffix_first), k), -1)
-    writes = {suffix: step for step, (suffix, *_) in enumerate(steps)}
+    step_of_suffix = {suffix: step for step, (suffix, *_) in enumerate(steps)}
     for suffix in suffixes:
-        cut_steps[row[suffix], list(suffix[:-1])] = [writes[row[suffix[i:]]] for i in range(len(suffix) - 1)]
-    indices = [pairs(k).index(pair) for pair in _fill(used, k * (k - 1) // 2, used[0] if used else None)]
-    links = np.zeros((len(filled), len(indices)), bool)
-    for number, cascade in enumerate(filled):
+        cut_steps[row[suffix], list(suffix[:-1])] = [step_of_suffix[row[suffix[i:]]] for i in range(len(suffix) - 1)]
+    indices = [pairs(k).index(pair) for pair in _pad(used, k * (k - 1) // 2, used[0] if used else None)]
+    links = np.zeros((len(padded), len(indices)), bool)
+    for number, cascade in enumerate(padded):
         links[number, [column[link] for link in itertools.pairwise(cascade)]] = True
     arrays = {
-        "members": np.array([[j in cascade for j in range(k)] for cascade in filled]),
+        "members": np.array([[j in cascade for j in range(k)] for cascade in padded]),
         "links": links,
-        "first": np.array([cascade[0] for cascade in filled]),
-        "last": np.array([cascade[-1] for cascade in filled]),
-        "suffixes": np.array([row[cascade] for cascade in filled[:-1]]),
+        "first": np.array([cascade[0] for cascade in padded]),
+        "last": np.array([cascade[-1] for cascade in padded]),
+        "suffixes": np.array([row[cascade] for cascade in padded[:-1]]),
         "suffix_first": np.array(suffix_first),
         "steps": np.array(steps, int).reshape(-1, 3),
         "count": np.array(sum(len(suffix) > 1 for suffix in suffixes)),
@@ -161,10 +161,10 @@ def list_cascades(models: tuple[str, ...], cascades: CascadeSet) -> list[tuple[i
     return list(dict.fromkeys(positions))
 
 
-def _fill(items: list, most: int, filler: Any, least: int = _LEAST_SIZE) -> list:
+def _pad(items: list, most: int, padding: Any, least: int = _LEAST_SIZE) -> list:
     """Pad a list to the next power of two, `most` at most, so that few sizes occur."""
     size = min(most, max(least, 1 << (len(items) - 1).bit_length())) if items else 0
-    return items + [filler] * (size - len(items))
+    return items + [padding] * (size - len(items))
 
 
 _ROUNDS = 8  # most rounds of a search: nearly all λ are done after the first
@@ -274,9 +274,9 @@ def _improve(search: SearchTables, lam: jax.Array, state: SearchState) -> Search
     best = _best_for_densities(search, lam, jax.vmap(arriving)(cascade, Cut.at(u)))
     gain = best.value - state.value
     # The new cascade wins a tie up to rounding: its cuts are closer to convergence.
-    good = gain > -64 * jnp.finfo(lam.dtype).eps
+    is_accepted = gain > -64 * jnp.finfo(lam.dtype).eps
     value, cascade, cut = jax.tree.map(
-        lambda new, old: jnp.where(good.reshape(-1, *[1] * (new.ndim - 1)), new, old),
+        lambda new, old: jnp.where(is_accepted.reshape(-1, *[1] * (new.ndim - 1)), new, old),
         (best.value, best.cascade, best.cut),
         (state.value, state.cascade, state.cut),
     )
