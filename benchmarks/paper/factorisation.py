@@ -25,8 +25,8 @@ from rcjax.policy.spec import Spec
 from rcjax.solving.bellman import CascadePlan, Cut, SearchTables, gain_tolerance, plan_cascades
 from rcjax.solving.frontier.frontier import make_frontier
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, LossTerms, PointStatus, Policies, check_lam
-from rcjax.solving.objective import Grid, Tables, build_tables
 from rcjax.solving.optimum import OptimalCuts, SolvedPoints, drop_unreached, thresholds_of_cuts
+from rcjax.solving.quadrature import QuadratureGrid, QuadratureTables, build_tables
 from rcjax.solving.tradeoff import build_search_tables, keep_best, solve_on_grid
 
 _STEPS = 6
@@ -40,7 +40,7 @@ _NEVER = -1e30
 _LAM_AT_ONCE = 32  # λ that are solved for together
 
 
-def truncated_transition(copula: Copula, u: jax.Array, target: Grid) -> jax.Array:
+def truncated_transition(copula: Copula, u: jax.Array, target: QuadratureGrid) -> jax.Array:
     """(G,) density at the target's nodes given that the source's rank is at most u: ∂ᵥ C(u, v) / u."""
     v = target.edges[1:-1]
     positive = u > 0
@@ -50,7 +50,7 @@ def truncated_transition(copula: Copula, u: jax.Array, target: Grid) -> jax.Arra
 
 
 def evaluate(
-    tables: Tables,
+    tables: QuadratureTables,
     copulas: Copula,
     u: jax.Array,
     links: jax.Array,
@@ -68,7 +68,7 @@ def evaluate(
         above: (k,) E[Φ_j; Φ_j > φ_j] in closed form, in place of the quadrature over the panel that u cuts.
     """
     grid = tables.grid
-    below = jax.vmap(Grid.weights_below)(grid, u)
+    below = jax.vmap(QuadratureGrid.weights_below)(grid, u)
     law = jax.vmap(truncated_transition)(copulas, u[tables.left], take_entries(grid, tables.right))
 
     def pass_on(density: jax.Array, link: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
@@ -133,7 +133,7 @@ def solve_frontier(model: rcjax.CascadeModel, cascades: Any = "full", lam: Any =
 
 
 @jax.jit
-def _optimise(tables: Tables, copulas: Copula, lam: jax.Array, plan: CascadePlan) -> OptimalCuts:
+def _optimise(tables: QuadratureTables, copulas: Copula, lam: jax.Array, plan: CascadePlan) -> OptimalCuts:
     """The best cascade for each λ (L,), and its cuts."""
     cascade, cuts = _best_cascades(tables, copulas, lam, plan)
     low, high = tables.grid.smooth_range
@@ -149,7 +149,7 @@ def _optimise(tables: Tables, copulas: Copula, lam: jax.Array, plan: CascadePlan
 
 
 @jax.jit
-def _points_at(tables: Tables, copulas: Copula, optima: OptimalCuts, plan: CascadePlan) -> SolvedPoints:
+def _points_at(tables: QuadratureTables, copulas: Copula, optima: OptimalCuts, plan: CascadePlan) -> SolvedPoints:
     """The optima with their thresholds, and what is expected of them."""
     lam, cascade, cut, status = optima
     members = plan.members[cascade]
@@ -196,7 +196,9 @@ def _newton(
     return u, gains[-1]
 
 
-def _best_cascades(tables: Tables, copulas: Copula, lam: jax.Array, plan: CascadePlan) -> tuple[jax.Array, jax.Array]:
+def _best_cascades(
+    tables: QuadratureTables, copulas: Copula, lam: jax.Array, plan: CascadePlan
+) -> tuple[jax.Array, jax.Array]:
     """(number of the best cascade (L,), its cuts (L, k)) with every threshold at an edge of a cell.
 
     With J(u_i) what deferring from i to j below u_i is worth to a query, and G(v given u) = C(u, v)/u,
@@ -237,7 +239,7 @@ def _best_cascades(tables: Tables, copulas: Copula, lam: jax.Array, plan: Cascad
     return best, jax.vmap(follow, (0, 0, 1))(plan.suffixes[best], first_edge, choices)
 
 
-def _pass_or_answer(tables: Tables, copulas: Copula) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+def _pass_or_answer(tables: QuadratureTables, copulas: Copula) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Of each pair (i, j), G(e_m given e_n) and what j earns above e_m (P, N, N), by edges n of i and m of j.
 
     The same (k, N) of each model that is asked first.

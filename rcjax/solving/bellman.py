@@ -29,7 +29,7 @@ from rcjax._core.batching import take_entries
 from rcjax._core.numerics import divide
 from rcjax.model.calibrated_models import pairs
 from rcjax.solving.frontier.points import CascadeSet
-from rcjax.solving.objective import Grid, Tables, arrival_densities
+from rcjax.solving.quadrature import QuadratureGrid, QuadratureTables, arrival_densities
 
 MANY_STEPS = 256  # steps above which a plan's run takes longer than its compilation
 _MOST_MODELS = 12  # largest number of models of which all subcascades are searched
@@ -195,7 +195,7 @@ class Cut:
 class SearchTables(NamedTuple):
     """The quadrature and the candidates of a search among cascades, which all λ share."""
 
-    tables: Tables
+    tables: QuadratureTables
     plan: CascadePlan
     refusal_worth: jax.Array | None = None  # () worth of a refusal, in right answers; None: models do not refuse
 
@@ -203,7 +203,7 @@ class SearchTables(NamedTuple):
 class AdaptiveTables(NamedTuple):
     """The quadrature of a search among adaptive policies, which all λ share."""
 
-    tables: Tables
+    tables: QuadratureTables
     refusal_worth: jax.Array | None = None  # as for `SearchTables`
 
 
@@ -261,7 +261,9 @@ def _improve(search: SearchTables, lam: jax.Array, state: SearchState) -> Search
     tables, plan, _ = search
 
     def arriving(cascade: jax.Array, cut: Cut) -> jax.Array:
-        deferred = plan.links[cascade][:, None] * jax.vmap(Grid.weights_below)(tables.grid, cut.u)[tables.left]
+        deferred = (
+            plan.links[cascade][:, None] * jax.vmap(QuadratureGrid.weights_below)(tables.grid, cut.u)[tables.left]
+        )
         density = arrival_densities(tables, plan.first[cascade], deferred)
         # Models that no query reaches get the cut for a uniform density: a neighbouring λ may start from it.
         is_reached = plan.members[cascade] & ((tables.grid.weight * density).sum(1) > jnp.finfo(lam.dtype).eps)
@@ -367,7 +369,9 @@ def _backward(search: SearchTables, lam: jax.Array, density: jax.Array) -> _Suff
     answering, stop = tables.grid.weight * tables.grid.quantile, Cut(zero_cuts, zero_cuts, zero_cuts)
     if refusal_worth is not None:
         stop = jax.vmap(partial(_stopping_cut, refusal_worth))(tables.grid)
-        answering += jax.vmap(Grid.weights_below)(tables.grid, stop.u) * (refusal_worth - tables.grid.quantile)
+        answering += jax.vmap(QuadratureGrid.weights_below)(tables.grid, stop.u) * (
+            refusal_worth - tables.grid.quantile
+        )
     shape = *plan.suffix_first.shape, *lam.shape, answering.shape[-1]
     integrands = jnp.broadcast_to(answering[plan.suffix_first, None], shape)
     zeros = jnp.zeros_like(lam, shape=(plan.steps.shape[0], *lam.shape))
@@ -378,7 +382,7 @@ def _backward(search: SearchTables, lam: jax.Array, density: jax.Array) -> _Suff
     return lax.fori_loop(0, steps, defer, _Suffixes(integrands, stop, Cut(zeros, zeros, zeros), zeros))
 
 
-def _most_arrivals(tables: Tables) -> jax.Array:
+def _most_arrivals(tables: QuadratureTables) -> jax.Array:
     """Bound the density of the queries that reach each model from above: (k, G).
 
     The first model's density is 1, and a later model's is a mean of its kernels' rows.
@@ -400,7 +404,7 @@ def is_proven(values: jax.Array, possible_gain: jax.Array, plan: CascadePlan) ->
     return ((gains <= rounding) | (values + gains < values.max(0))).all(0)
 
 
-def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> tuple[Cut, jax.Array]:
+def best_cut(grid: QuadratureGrid, deferring: jax.Array, density: jax.Array) -> tuple[Cut, jax.Array]:
     """Choose the cut with the greatest total value, and return it with the gain of reversing each decision (G,).
 
     The cut is the best cell edge under the density (G,) of arriving queries, moved to where the advantage of answering
@@ -417,7 +421,7 @@ def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> tuple[Cut,
     return Cut(u, worth[0] + slope * (u - ranks[0]), slope), gain_of_reversal
 
 
-def _best_edge(grid: Grid, advantage: jax.Array, density: jax.Array) -> jax.Array:
+def _best_edge(grid: QuadratureGrid, advantage: jax.Array, density: jax.Array) -> jax.Array:
     """Find the first cell edge above which the advantage (G,) has the largest sum under the density (G,)."""
     # Without the barrier XLA computes the sums again with other rounding, and none equals their maximum.
     total = lax.optimization_barrier(_sums_above(grid, grid.weight * advantage * density))
@@ -425,7 +429,7 @@ def _best_edge(grid: Grid, advantage: jax.Array, density: jax.Array) -> jax.Arra
     return jnp.min(jnp.where(total == total.max(), np.arange(total.shape[0]), total.shape[0] - 1))
 
 
-def _sums_above(grid: Grid, values: jax.Array) -> jax.Array:
+def _sums_above(grid: QuadratureGrid, values: jax.Array) -> jax.Array:
     """Sum of the values (G,) above each cell edge, within and over panels, by triangular matrices: (G + 1,).
 
     XLA takes longer to compile a cumulative sum than the rest of this module.
@@ -442,19 +446,19 @@ def _sums_above(grid: Grid, values: jax.Array) -> jax.Array:
     return jnp.concatenate([(values[0] + above[0])[None], above, *behind, jnp.zeros_like(values[:1])])
 
 
-def _stopping_cut(refusal_worth: jax.Array, grid: Grid) -> Cut:
+def _stopping_cut(refusal_worth: jax.Array, grid: QuadratureGrid) -> Cut:
     """Choose the cut of a last model: it refuses queries whose confidence is below the worth of a refusal."""
     refusing = jnp.full_like(grid.u, refusal_worth)
     cut, _ = best_cut(grid, refusing, jnp.ones_like(grid.u))
     return Cut(cut.u, refusal_worth.astype(cut.u.dtype), jnp.zeros_like(cut.u))
 
 
-def _nodes_beside(grid: Grid, edge: jax.Array) -> jax.Array:
+def _nodes_beside(grid: QuadratureGrid, edge: jax.Array) -> jax.Array:
     """Return the indices of the nodes on both sides of a cell's edge: (2,)."""
     return jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
 
 
-def find_crossing(grid: Grid, advantage: jax.Array, edge: jax.Array) -> jax.Array:
+def find_crossing(grid: QuadratureGrid, advantage: jax.Array, edge: jax.Array) -> jax.Array:
     """Interpolate the zero of `advantage` between the nodes beside a cell's edge; beside a mass, return the edge."""
     beside = _nodes_beside(grid, edge)
     ranks, (before, after) = grid.u[beside], advantage[beside]

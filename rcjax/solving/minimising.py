@@ -39,8 +39,8 @@ from rcjax.solving.bellman import (
 )
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.points import CascadeSet, PointStatus, check_lam, lam_range
-from rcjax.solving.objective import Outcome, Tables, outcome_of_cuts
 from rcjax.solving.optimum import OptimalCuts
+from rcjax.solving.quadrature import Outcome, QuadratureTables, outcome_of_cuts
 from rcjax.solving.tradeoff import build_search_tables, evaluate_optima
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ TOGETHER = 64
 class OutcomeTables(NamedTuple):
     """The tables and plan of a search, which all λ share."""
 
-    tables: Tables
+    tables: QuadratureTables
     steps: MassSteps
     plan: CascadePlan
 

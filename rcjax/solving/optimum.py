@@ -55,7 +55,7 @@ from rcjax.solving.frontier.points import (
     PointStatus,
     Policies,
 )
-from rcjax.solving.objective import Grid, Tables, arrival_densities, build_tables, outcome_of_cuts
+from rcjax.solving.quadrature import QuadratureGrid, QuadratureTables, arrival_densities, build_tables, outcome_of_cuts
 
 #: Distance of a threshold from a point mass, in machine epsilons; Newton steps from a cut to its threshold.
 _ULPS, _SETTLING_STEPS = 16, 5
@@ -70,7 +70,7 @@ class Threshold(NamedTuple):
 
 
 def settle_threshold(
-    marginal: Marginal, grid: Grid, u: jax.Array, worth: jax.Array, slope: jax.Array
+    marginal: Marginal, grid: QuadratureGrid, u: jax.Array, worth: jax.Array, slope: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Find the best threshold φ near a cut, as the fields of a `Threshold`, each ().
 
@@ -143,7 +143,7 @@ def _between_atoms(
 
 def build_pair_tables(
     marginals: Marginal, copulas: Copula, cost: jax.Array, indices: Any = None, panels: int | None = None
-) -> Tables:
+) -> QuadratureTables:
     """Build the tables of a fitted model for some of its pairs of models.
 
     Args:
@@ -214,7 +214,7 @@ def points_at(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
     return SolvedPoints(lam, status, expected, policies, settled.rank, cascade)
 
 
-def thresholds_of_cuts(tables: Tables, cut: Cut) -> Threshold:
+def thresholds_of_cuts(tables: QuadratureTables, cut: Cut) -> Threshold:
     """Find the best thresholds near cuts (L, k, …) by `settle_threshold`: (L, k, …)."""
     settle_all = jax.vmap(jnp.vectorize(settle_threshold, excluded=(0, 1)), (0, 0, 1, 1, 1), 1)
     return Threshold(*settle_all(tables.marginals, tables.grid, cut.u, cut.worth, cut.slope))
@@ -251,7 +251,9 @@ class IntervalPolicy(NamedTuple):
     action: jax.Array  # (k, R) model to ask next; the model's own number: answer; ABSTAIN: refuse
 
 
-def adaptive_policies(tables: Tables, lam: jax.Array, refusal_worth: jax.Array | None = None) -> IntervalPolicy:
+def adaptive_policies(
+    tables: QuadratureTables, lam: jax.Array, refusal_worth: jax.Array | None = None
+) -> IntervalPolicy:
     """Solve for the optimum over all policies for each λ (L,), with tables of all pairs of models: (L,)."""
     k = tables.cost.shape[0]
 
@@ -277,7 +279,7 @@ def adaptive_policies(tables: Tables, lam: jax.Array, refusal_worth: jax.Array |
     return IntervalPolicy(jnp.argmax(values, axis=0), jnp.moveaxis(upper, 0, 1), jnp.moveaxis(action, 0, 1))
 
 
-def _intervals(grid: Grid, options: jax.Array) -> tuple[jax.Array, ...]:
+def _intervals(grid: QuadratureGrid, options: jax.Array) -> tuple[jax.Array, ...]:
     """Return (upper ends (R,) in u, best options (R,), weighted value (G,)) of the intervals where an option is best.
 
     `options` (o, G) are the values of the options at the nodes.
@@ -300,13 +302,13 @@ def _intervals(grid: Grid, options: jax.Array) -> tuple[jax.Array, ...]:
     return upper, chosen, (parts * options[chosen]).sum(0)
 
 
-def interval_weights(grid: Grid, upper: jax.Array) -> jax.Array:
+def interval_weights(grid: QuadratureGrid, upper: jax.Array) -> jax.Array:
     """Divide each node's weight among the intervals with upper ends (R,) in u: (R, G)."""
     below = jax.vmap(grid.weights_below)(upper)
     return jnp.diff(below, axis=0, prepend=jnp.zeros((1, below.shape[1]), below.dtype))
 
 
-def evaluate_intervals(tables: Tables, policy: IntervalPolicy, refusing: bool = False) -> LossTerms:
+def evaluate_intervals(tables: QuadratureTables, policy: IntervalPolicy, refusing: bool = False) -> LossTerms:
     """Compute the expected terms of the loss of a query under one adaptive policy, which may refuse if `refusing`."""
     k, action = tables.cost.shape[0], policy.action
     weights = jax.vmap(interval_weights)(tables.grid, policy.upper)
@@ -403,7 +405,7 @@ def solve(model: CascadeModel, lam: jax.Array | float | Sequence[float], cascade
 class _CascadeLoss(NamedTuple):
     """The loss of one cascade at one λ, as a function of its thresholds (k,)."""
 
-    tables: Tables
+    tables: QuadratureTables
     lam: jax.Array  # ()
     links: jax.Array  # (P,)
     first: jax.Array  # ()

@@ -33,8 +33,8 @@ from rcjax.solving.frontier.points import (
     lam_range,
     refusal_worth_at,
 )
-from rcjax.solving.objective import Outcome, Tables, build_tables, outcome_of_cuts
 from rcjax.solving.optimum import OptimalCuts, SolvedPoints, adaptive_points, build_pair_tables, optimise, points_at
+from rcjax.solving.quadrature import Outcome, QuadratureTables, build_tables, outcome_of_cuts
 
 #: Rows of thresholds evaluated at a time. Rows are padded to one of these numbers, so that two programs serve any
 #: number of rows; with `_MANY_ROWS` the integrands still fit into a CPU's caches.
@@ -141,7 +141,7 @@ def outcomes(frontier: Frontier) -> Outcome:
 
 
 @compiled
-def _of_rows(tables: Tables, policies: tuple[jax.Array, jax.Array, jax.Array | None]) -> Outcome:
+def _of_rows(tables: QuadratureTables, policies: tuple[jax.Array, jax.Array, jax.Array | None]) -> Outcome:
     """Evaluate L cascades given by (thresholds, members, refusal thresholds or None), each (L, k): (L, …)."""
     left, right = tables.left, tables.right
 
