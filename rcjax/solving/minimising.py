@@ -365,8 +365,8 @@ def minimise(
         lam: (L,) λ, at least 0. The objective takes each λ, and defines its meaning.
         starts: descents for every λ and cascade.
 
-    The frontier's `status` says for each λ whether the slope vanished. `frontier.point(i)` is the policy of the i-th
-    λ, and `frontier.policy(budget=…)` picks one by error and cost. Needs `pip install 'rcjax[objectives]'`.
+    The frontier's `status` says for each λ whether the slope vanished. `frontier.policy_at(i)` is the policy of the
+    i-th λ, and `frontier.policy(budget=…)` picks one by error and cost. Needs `pip install 'rcjax[objectives]'`.
 
     Raises ValueError for an objective that does not return one real number, for λ that are negative, not finite or
     missing, for unknown models, and for cascades without a threshold to choose.
@@ -379,7 +379,7 @@ def minimise(
     >>> frontier = minimise(squared, model, [pair], lam=[1e5, 1e6])
     >>> frontier.thresholds.shape, frontier.status.tolist(), bool(frontier.cost[1] < frontier.cost[0])
     ((2, 5), [0, 0], True)
-    >>> frontier.point(1).models
+    >>> frontier.policy_at(1).models
     ('llama3.2-1b', 'llama3.1-70b')
     """
     lam = check_lam(lam)

@@ -442,7 +442,7 @@ def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Sol
     policies = points_at(search, optima).policies
     members = policies.members
     defers = members & (jnp.cumsum(members, axis=-1) < members.sum(-1, keepdims=True))
-    start = jnp.where(defers, policies.bounds[..., -2], jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))
+    start = jnp.where(defers, policies.thresholds, jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))
     cascade = _CascadeLoss(tables, lam, plan.links[optima.cascade], plan.first[optima.cascade], defers)
     axes: Any = _CascadeLoss(None, 0, 0, 0, 0)  # type: ignore[arg-type]
     thresholds = jax.vmap(_stationary, (axes, 0))(cascade, lax.stop_gradient(start)).thresholds
