@@ -54,7 +54,7 @@ def limited(log: rcjax.Log, count: int, name: str) -> Iterator[dict]:
             frontier = tuned(train, admits)
             point = frontier.index_for(error_cost=100 * float(np.asarray(train.cost).max()))
             policy = frontier.policies.on_host().take(np.array([point]))
-            replayed = rcjax.replay(frontier.point(point), population)
+            replayed = rcjax.replay(frontier.policy_at(point), population)
             beyond = float(truth.measure(policy, frontier.model)[0][0])
             yield {"way": way, "beyond": beyond, "error": float(replayed.error), "money": float(replayed.spent)}
 

@@ -22,9 +22,9 @@ import numpy as np
 import rcjax
 from benchmarks import record
 from benchmarks.paper.inputs import CHOICE
-from rcjax.solving import objective
+from rcjax.solving import quadrature
 from rcjax.solving.frontier.points import lam_range
-from rcjax.solving.objective import build_tables, outcome_of_cuts
+from rcjax.solving.quadrature import build_tables, outcome_of_cuts
 
 _MANY = 34  # panels
 _PAIRS = 1500
@@ -68,7 +68,7 @@ def errors_of(pairs: Any, panels: int) -> np.ndarray:
         tables = build_tables(marginals, copulas, jnp.ones(2), np.array([0]), np.array([1]))
         return outcome_of_cuts(tables, cut, jnp.ones(1, bool), jnp.zeros((), int)).error
 
-    with mock.patch.object(objective, "PANELS", panels):
+    with mock.patch.object(quadrature, "PANELS", panels):
         return np.asarray(jax.jit(lambda pairs: jax.lax.map(one, pairs))(pairs))
 
 

@@ -25,8 +25,8 @@ from rcjax.policy.spec import Spec
 from rcjax.solving.bellman import CascadePlan, Cut, SearchTables, gain_tolerance, plan_cascades
 from rcjax.solving.frontier.frontier import make_frontier
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, LossTerms, PointStatus, Policies, check_lam
-from rcjax.solving.objective import Grid, Tables, build_tables
 from rcjax.solving.optimum import OptimalCuts, SolvedPoints, drop_unreached, thresholds_of_cuts
+from rcjax.solving.quadrature import QuadratureGrid, QuadratureTables, build_tables
 from rcjax.solving.tradeoff import build_search_tables, keep_best, solve_on_grid
 
 _STEPS = 6
@@ -40,7 +40,7 @@ _NEVER = -1e30
 _LAM_AT_ONCE = 32  # λ that are solved for together
 
 
-def truncated_transition(copula: Copula, u: jax.Array, target: Grid) -> jax.Array:
+def truncated_transition(copula: Copula, u: jax.Array, target: QuadratureGrid) -> jax.Array:
     """(G,) density at the target's nodes given that the source's rank is at most u: ∂ᵥ C(u, v) / u."""
     v = target.edges[1:-1]
     positive = u > 0
@@ -50,7 +50,7 @@ def truncated_transition(copula: Copula, u: jax.Array, target: Grid) -> jax.Arra
 
 
 def evaluate(
-    tables: Tables,
+    tables: QuadratureTables,
     copulas: Copula,
     u: jax.Array,
     links: jax.Array,
@@ -68,7 +68,7 @@ def evaluate(
         above: (k,) E[Φ_j; Φ_j > φ_j] in closed form, in place of the quadrature over the panel that u cuts.
     """
     grid = tables.grid
-    below = jax.vmap(Grid.weights_below)(grid, u)
+    below = jax.vmap(QuadratureGrid.weights_below)(grid, u)
     law = jax.vmap(truncated_transition)(copulas, u[tables.left], take_entries(grid, tables.right))
 
     def pass_on(density: jax.Array, link: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
@@ -133,9 +133,9 @@ def solve_frontier(model: rcjax.CascadeModel, cascades: Any = "full", lam: Any =
 
 
 @jax.jit
-def _optimise(tables: Tables, copulas: Copula, lam: jax.Array, plan: CascadePlan) -> OptimalCuts:
-    """The best path for each λ (L,), and its cuts."""
-    path, cuts = _best_paths(tables, copulas, lam, plan)
+def _optimise(tables: QuadratureTables, copulas: Copula, lam: jax.Array, plan: CascadePlan) -> OptimalCuts:
+    """The best cascade for each λ (L,), and its cuts."""
+    cascade, cuts = _best_cascades(tables, copulas, lam, plan)
     low, high = tables.grid.smooth_range
 
     def improve(
@@ -143,26 +143,26 @@ def _optimise(tables: Tables, copulas: Copula, lam: jax.Array, plan: CascadePlan
     ) -> tuple[jax.Array, jax.Array]:
         return _newton(lambda u: evaluate(tables, copulas, u, links, first).loss(lam), u, low, high, defers)
 
-    cuts, gain = jax.vmap(improve)(cuts, lam, plan.links[path], plan.first[path], plan.defers[path])
+    cuts, gain = jax.vmap(improve)(cuts, lam, plan.links[cascade], plan.first[cascade], plan.defers[cascade])
     status = jnp.where(gain > gain_tolerance(lam.dtype), PointStatus.NOT_CONVERGED, PointStatus.CONVERGED)
-    return OptimalCuts(lam, path, Cut.at(cuts), status.astype(int))
+    return OptimalCuts(lam, cascade, Cut.at(cuts), status.astype(int))
 
 
 @jax.jit
-def _points_at(tables: Tables, copulas: Copula, optima: OptimalCuts, plan: CascadePlan) -> SolvedPoints:
+def _points_at(tables: QuadratureTables, copulas: Copula, optima: OptimalCuts, plan: CascadePlan) -> SolvedPoints:
     """The optima with their thresholds, and what is expected of them."""
-    lam, path, cut, status = optima
-    members = plan.members[path]
-    u = jnp.where(plan.defers[path], cut.u, jnp.where(members, 0.0, 1.0))
+    lam, cascade, cut, status = optima
+    members = plan.members[cascade]
+    u = jnp.where(plan.defers[cascade], cut.u, jnp.where(members, 0.0, 1.0))
     thresholds, ranks, above = thresholds_of_cuts(tables, dataclasses.replace(cut, u=u))
 
-    def single(u: jax.Array, above: jax.Array, path: jax.Array) -> LossTerms:
-        return evaluate(tables, copulas, u, plan.links[path], plan.first[path], above)
+    def single(u: jax.Array, above: jax.Array, cascade: jax.Array) -> LossTerms:
+        return evaluate(tables, copulas, u, plan.links[cascade], plan.first[cascade], above)
 
-    expected = jax.vmap(single)(ranks, above, path)
+    expected = jax.vmap(single)(ranks, above, cascade)
     members = jnp.where(plan.has_all_prefixes, drop_unreached(thresholds, members), members)
     thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
-    return SolvedPoints(lam, status, expected, Policies.from_cascades(thresholds, members, None, jnp), ranks, path)
+    return SolvedPoints(lam, status, expected, Policies.from_cascades(thresholds, members, None, jnp), ranks, cascade)
 
 
 def _newton(
@@ -196,8 +196,10 @@ def _newton(
     return u, gains[-1]
 
 
-def _best_paths(tables: Tables, copulas: Copula, lam: jax.Array, plan: CascadePlan) -> tuple[jax.Array, jax.Array]:
-    """(number of the best path (L,), its cuts (L, k)) with every threshold at an edge of a cell.
+def _best_cascades(
+    tables: QuadratureTables, copulas: Copula, lam: jax.Array, plan: CascadePlan
+) -> tuple[jax.Array, jax.Array]:
+    """(number of the best cascade (L,), its cuts (L, k)) with every threshold at an edge of a cell.
 
     With J(u_i) what deferring from i to j below u_i is worth to a query, and G(v given u) = C(u, v)/u,
     J(u_i) = −λ·cost_j + max over u_j of ∫_{u_j}^1 Q_j dG(v given u_i) + G(u_j given u_i)·J(u_j).
@@ -213,7 +215,7 @@ def _best_paths(tables: Tables, copulas: Copula, lam: jax.Array, plan: CascadePl
         worth = worth.at[end].set(total.max(-1) - price[:, None])
         return (worth, choices.at[end].set(jnp.argmax(total, -1))), None
 
-    # The last model of a path passes nothing: its cut is the first edge.
+    # The last model of a cascade passes nothing: its cut is the first edge.
     nothing = jnp.where(jnp.arange(edges.shape[1]) > 0, _NEVER, 0.0).astype(lam.dtype)
     worth = jnp.broadcast_to(nothing, (*plan.suffix_first.shape, *lam.shape, edges.shape[1]))
     choices, rests = jnp.zeros(worth.shape, int), jnp.arange(plan.suffix_first.shape[0])
@@ -237,7 +239,7 @@ def _best_paths(tables: Tables, copulas: Copula, lam: jax.Array, plan: CascadePl
     return best, jax.vmap(follow, (0, 0, 1))(plan.suffixes[best], first_edge, choices)
 
 
-def _pass_or_answer(tables: Tables, copulas: Copula) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+def _pass_or_answer(tables: QuadratureTables, copulas: Copula) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Of each pair (i, j), G(e_m given e_n) and what j earns above e_m (P, N, N), by edges n of i and m of j.
 
     The same (k, N) of each model that is asked first.

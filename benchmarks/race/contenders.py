@@ -11,7 +11,7 @@ import rcjax
 from benchmarks.methods import QUANTILES, answers, outcomes_on_grid
 from rcjax._core.batching import take_entries
 from rcjax.model.calibrated_models import pairs
-from rcjax.solving.objective import build_tables
+from rcjax.solving.quadrature import build_tables
 
 _MOST_COMBINATIONS = 3e6
 

@@ -17,7 +17,7 @@ from benchmarks.race.contenders import Objective, make_log
 from benchmarks.timing import timed
 from rcjax._core.batching import take_entries
 from rcjax.model.calibrated_models import pairs
-from rcjax.solving.objective import build_tables, outcome_of_cuts
+from rcjax.solving.quadrature import build_tables, outcome_of_cuts
 
 PATIENCE = 5.0
 SOME = 20  # λ that are solved for on their own

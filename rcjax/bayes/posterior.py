@@ -45,8 +45,8 @@ from rcjax.model.fitting import fit
 from rcjax.model.marginals import Marginal
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.points import Bands, LossTerms, check_level
-from rcjax.solving.objective import outcome_of_cuts
 from rcjax.solving.optimum import build_pair_tables
+from rcjax.solving.quadrature import outcome_of_cuts
 
 _NEWTON_STEPS = 60  # most steps to the mode
 

@@ -25,7 +25,7 @@ from rcjax._core.numerics import (
 )
 from rcjax.copulas.base import (
     ClosedForm,
-    RadialForm,
+    RadiallySymmetric,
     Rotation,
     TailDependence,
     no_tail_dependence,
@@ -339,7 +339,7 @@ class NegativeClayton(Rotation, family=Clayton, degrees=90):
     theta: jax.Array | float
 
 
-class Frank(RadialForm):
+class Frank(RadiallySymmetric):
     """The Frank copula C(u, v) = −log(1 + (e^{−θu} − 1)(e^{−θv} − 1)/(e^{−θ} − 1))/θ, any θ; θ = 0 is independence.
 
     For |θ| < ½ the formulas use e(x) = (1 − e^{−x})/x and never divide by θ, so they are smooth at θ = 0. The copula

@@ -232,12 +232,12 @@ class Copula:
         """Solve h(v given u) = p for v and its complement."""
         return unit(self.inverse_conditional(u.value, p.value))
 
-    def _inverse(self, u: Unit, p: Unit, *, of_pairs: bool = False) -> Unit:
+    def _inverse(self, u: Unit, p: Unit, *, reads_complement: bool = False) -> Unit:
         """Solve h(v given u) = p for v and its complement.
 
-        `of_pairs`: h reads the complement, so v may round to 1.
+        `reads_complement`: h reads the complement of v, so that v may round to 1.
         """
-        solve = partial(_solve_conditional, of_pairs=of_pairs)
+        solve = partial(_solve_conditional, reads_complement=reads_complement)
         z = self._pointwise(solve, u.value, u.complement, p.value, p.complement)
         return Unit(jax.nn.sigmoid(z), jax.nn.sigmoid(-z))
 
@@ -343,7 +343,7 @@ def _defaults(cls: type[Any]) -> dict[str, Any]:
 
 
 def _solve_conditional(
-    copula: Any, u: jax.Array, above_u: jax.Array, p: jax.Array, above_p: jax.Array, *, of_pairs: bool
+    copula: Any, u: jax.Array, above_u: jax.Array, p: jax.Array, above_p: jax.Array, *, reads_complement: bool
 ) -> jax.Array:
     """Solve h(v given u) = p for z = log(v / (1 − v)).
 
@@ -353,7 +353,7 @@ def _solve_conditional(
     info = jnp.finfo(p.dtype)
     least = float(np.sqrt(info.tiny))
     end = -float(np.log(least))
-    high = end if of_pairs else -float(np.log(info.epsneg))
+    high = end if reads_complement else -float(np.log(info.epsneg))
 
     def conditional(z: jax.Array) -> Unit:
         return copula.two_sided_conditional(Unit(u, above_u), Unit(jax.nn.sigmoid(z), jax.nn.sigmoid(-z)))
@@ -462,15 +462,15 @@ class ClosedForm(Copula):
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """Solve h(v given u) = p for v and its complement, by Newton's method on the scale of log(v / (1 − v))."""
-        return self._inverse(u, p, of_pairs=True)
+        return self._inverse(u, p, reads_complement=True)
 
 
-class RadialForm(ClosedForm):
+class RadiallySymmetric(ClosedForm):
     """Base class of families that are their own survival copulas: `lower_cdf` gives the cdf at both corners."""
 
     def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
         """Return C(u, v) alone."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} defines no lower_cdf(self, u, v)")
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
         """Return C(u, v) and S(u, v) = C(1 − u, 1 − v)."""
@@ -511,8 +511,7 @@ class Rotation(ClosedForm):
 
     @property
     def _unturned(self) -> Copula:
-        leaves, _ = jax.tree.flatten(self)
-        return jax.tree.unflatten(jax.tree.structure(self._family()), leaves)
+        return jax.tree.unflatten(jax.tree.structure(self._family()), jax.tree.leaves(self))
 
     def with_score(self, u: Unit) -> Unit:
         """Prepare u as the family does."""

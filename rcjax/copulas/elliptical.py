@@ -12,7 +12,7 @@ from jax.custom_derivatives import SymbolicZero
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import Unit, as_floats, betaln, divide, flipped_where, log_of_pair, ndtri
-from rcjax.copulas.base import RadialForm, TailDependence, param
+from rcjax.copulas.base import RadiallySymmetric, TailDependence, param
 
 #: Nodes of the normal integral; `_FEW_NODES` suffice if it starts from ρ = 0 and all quantiles lie within ±`_NEAR`.
 _NODES, _FEW_NODES, _NEAR = 48, 20, 6.0
@@ -22,7 +22,7 @@ _FINEST = 1e-12  # least scale of the integrand, as a share of the range of inte
 _FARTHEST_SCORE = 40.0  # standard deviations beyond which the tail of a normal variate underflows to 0
 
 
-class Gaussian(RadialForm):
+class Gaussian(RadiallySymmetric):
     """The normal copula C(u, v) = Φ₂(Φ⁻¹(u), Φ⁻¹(v); ρ), −1 ≤ ρ ≤ 1; ρ = 0 is independence.
 
     It has no tail dependence for ρ < 1.
@@ -199,7 +199,7 @@ def _angle_integral(
     return lax.fori_loop(0, nodes, add, jnp.zeros_like(apart * rho))
 
 
-class StudentT(RadialForm):
+class StudentT(RadiallySymmetric):
     """The t copula C(u, v) = T₂(T⁻¹(u), T⁻¹(v); ρ) with df ≥ 1 degrees of freedom; it has tail dependence at both ends.
 
     A likelihood fit profiles the degrees of freedom over a grid. Demarta & McNeil (2005), "The t copula and related

@@ -26,7 +26,6 @@ from rcjax._base.codec import (
     Share,
     check_fields,
     check_header,
-    fail,
     load_json,
     prefix_place,
     read_list,
@@ -239,7 +238,10 @@ def model_from_json(data: Any) -> CascadeModel:
     """Read a model from the object of `CascadeModel.to_json`, ignoring unknown keys; ValueError for an invalid one."""
     model = fitted_from_json(data)
     if not isinstance(model, CascadeModel):
-        fail("marginals", "must be an object", None)
+        raise ValueError(
+            "a file of calibrators without marginals and copulas, as a search by labels saves: "
+            "save the model of rcjax.fit(log), and load its file"
+        )
     return model
 
 

@@ -29,7 +29,7 @@ from rcjax._core.batching import take_entries
 from rcjax._core.numerics import divide
 from rcjax.model.calibrated_models import pairs
 from rcjax.solving.frontier.points import CascadeSet
-from rcjax.solving.objective import Grid, Tables, arrival_densities
+from rcjax.solving.quadrature import QuadratureGrid, QuadratureTables, arrival_densities
 
 MANY_STEPS = 256  # steps above which a plan's run takes longer than its compilation
 _MOST_MODELS = 12  # largest number of models of which all subcascades are searched
@@ -58,23 +58,28 @@ def check_cascade(models: tuple[str, ...], cascade: Sequence[str]) -> tuple[int,
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class CascadePlan:
-    """Candidate cascades as paths through the models; k models, N paths, E suffixes, S steps, P pairs.
+    """N candidate cascades among k models, with E suffixes, S steps and P pairs.
 
-    Paths that share a suffix share its solution. A step solves a suffix; the first model of the suffix defers to a
+    Cascades that share a suffix share its solution. A step solves a suffix; the first model of the suffix defers to a
     shorter suffix, whose step comes before. Sizes are padded: padding repeats an entry, or writes to an unused suffix.
     """
 
-    members: jax.Array  # (N + 1, k) bool; the last path asks, in turn, every model that any path asks
+    members: jax.Array  # (N + 1, k) bool; the last row is that of `all_models`
     links: jax.Array  # (N + 1, P) bool, the pairs (i, j) in which i defers to j
     first: jax.Array  # (N + 1,) model asked first
     last: jax.Array  # (N + 1,) model that answers every query that reaches it
-    suffixes: jax.Array  # (N,) each path's number among the suffixes
+    suffixes: jax.Array  # (N,) each cascade's number among the suffixes
     suffix_first: jax.Array  # (E,) first model of a suffix
     steps: jax.Array  # (S, 3) (suffix, suffix after its first model, pair of its first two models), by length
     count: jax.Array  # () number of steps without padding
     cut_steps: jax.Array  # (E, k) step that cuts each model of a suffix; −1: the model does not defer
     pairs: jax.Array  # (P,) number of each pair, among all pairs of the k models
-    has_all_prefixes: jax.Array  # () bool, whether every prefix of a path is a path
+    has_all_prefixes: jax.Array  # () bool, whether every prefix of a cascade is a cascade
+
+    @property
+    def all_models(self) -> int:
+        """Number of the cascade of all models that any candidate asks; a search starts with its densities."""
+        return self.suffixes.shape[0]
 
     @property
     def defers(self) -> jax.Array:
@@ -83,58 +88,58 @@ class CascadePlan:
 
     @property
     def stops(self) -> jax.Array:
-        """(N + 1, k) bool: the last model of each path, which answers or refuses."""
+        """(N + 1, k) bool: the last model of each cascade, which answers or refuses."""
         return np.arange(self.members.shape[-1]) == self.last[:, None]
 
 
-def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
-    """Build the plan of distinct paths, each of rising positions among k models."""
-    all_models = tuple(sorted({j for path in paths for j in path}))
-    all_suffixes = {path[i:] for path in paths for i in range(len(path))}
+def make_plan(cascades: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
+    """Build the plan of distinct cascades, each of rising positions among k models."""
+    all_models = tuple(sorted({j for cascade in cascades for j in cascade}))
+    all_suffixes = {cascade[i:] for cascade in cascades for i in range(len(cascade))}
     suffixes = sorted(all_suffixes, key=lambda suffix: (len(suffix), -suffix[0], suffix))
-    used = sorted({link for path in [*paths, all_models] for link in itertools.pairwise(path)})
+    used = sorted({link for cascade in [*cascades, all_models] for link in itertools.pairwise(cascade)})
     row, column = ({item: index for index, item in enumerate(items)} for items in (suffixes, used))
-    steps = _fill(
+    steps = _pad(
         [(row[suffix], row[suffix[1:]], column[suffix[:2]]) for suffix in suffixes if len(suffix) > 1],
         2**k - 1 - k,
         (len(suffixes), len(suffixes), 0),
     )
-    suffix_first = _fill([*(suffix[0] for suffix in suffixes), 0], 2**k, 0, 2 * _LEAST_SIZE)
-    filled = [*_fill(list(paths), 2**k - 1, paths[0]), all_models]
+    suffix_first = _pad([*(suffix[0] for suffix in suffixes), 0], 2**k, 0, 2 * _LEAST_SIZE)
+    padded = [*_pad(list(cascades), 2**k - 1, cascades[0]), all_models]
     cut_steps = np.full((len(suffix_first), k), -1)
-    writes = {suffix: step for step, (suffix, *_) in enumerate(steps)}
+    step_of_suffix = {suffix: step for step, (suffix, *_) in enumerate(steps)}
     for suffix in suffixes:
-        cut_steps[row[suffix], list(suffix[:-1])] = [writes[row[suffix[i:]]] for i in range(len(suffix) - 1)]
-    indices = [pairs(k).index(pair) for pair in _fill(used, k * (k - 1) // 2, used[0] if used else None)]
-    links = np.zeros((len(filled), len(indices)), bool)
-    for number, path in enumerate(filled):
-        links[number, [column[link] for link in itertools.pairwise(path)]] = True
+        cut_steps[row[suffix], list(suffix[:-1])] = [step_of_suffix[row[suffix[i:]]] for i in range(len(suffix) - 1)]
+    indices = [pairs(k).index(pair) for pair in _pad(used, k * (k - 1) // 2, used[0] if used else None)]
+    links = np.zeros((len(padded), len(indices)), bool)
+    for number, cascade in enumerate(padded):
+        links[number, [column[link] for link in itertools.pairwise(cascade)]] = True
     arrays = {
-        "members": np.array([[j in path for j in range(k)] for path in filled]),
+        "members": np.array([[j in cascade for j in range(k)] for cascade in padded]),
         "links": links,
-        "first": np.array([path[0] for path in filled]),
-        "last": np.array([path[-1] for path in filled]),
-        "suffixes": np.array([row[path] for path in filled[:-1]]),
+        "first": np.array([cascade[0] for cascade in padded]),
+        "last": np.array([cascade[-1] for cascade in padded]),
+        "suffixes": np.array([row[cascade] for cascade in padded[:-1]]),
         "suffix_first": np.array(suffix_first),
         "steps": np.array(steps, int).reshape(-1, 3),
         "count": np.array(sum(len(suffix) > 1 for suffix in suffixes)),
         "cut_steps": cut_steps,
         "pairs": np.array(indices, int),
-        "has_all_prefixes": np.array({path[:-1] for path in paths if len(path) > 1} <= set(paths)),
+        "has_all_prefixes": np.array({cascade[:-1] for cascade in cascades if len(cascade) > 1} <= set(cascades)),
     }
     return CascadePlan(**jax.device_put(arrays))
 
 
 def plan_cascades(models: tuple[str, ...], cascades: CascadeSet) -> CascadePlan | None:
     """Build the plan of a search of `solve_frontier` over some models; None for adaptive policies."""
-    paths = list_paths(models, cascades)
-    return None if paths is None else make_plan(paths, len(models))
+    positions = list_cascades(models, cascades)
+    return None if positions is None else make_plan(positions, len(models))
 
 
-def list_paths(models: tuple[str, ...], cascades: CascadeSet) -> list[tuple[int, ...]] | None:
+def list_cascades(models: tuple[str, ...], cascades: CascadeSet) -> list[tuple[int, ...]] | None:
     """Return the positions of the models of each cascade of a search; None for adaptive policies.
 
-    >>> list_paths(("small", "large"), "all")
+    >>> list_cascades(("small", "large"), "all")
     [(0,), (1,), (0, 1)]
     """
     k = len(models)
@@ -149,17 +154,17 @@ def list_paths(models: tuple[str, ...], cascades: CascadeSet) -> list[tuple[int,
         if k > _MOST_MODELS:
             advice = "name fewer models (--models), search 'adaptive' (--cascade adaptive), or list cascades (Python)"
             raise ValueError(f"{k} models have {2**k - 1:,} subcascades: {advice}")
-        return [path for size in range(1, k + 1) for path in itertools.combinations(everything, size)]
-    paths = [check_cascade(models, (path,) if isinstance(path, str) else path) for path in cascades]
-    if not paths:
+        return [part for size in range(1, k + 1) for part in itertools.combinations(everything, size)]
+    positions = [check_cascade(models, (names,) if isinstance(names, str) else names) for names in cascades]
+    if not positions:
         raise ValueError("cascades is empty: name at least one cascade")
-    return list(dict.fromkeys(paths))
+    return list(dict.fromkeys(positions))
 
 
-def _fill(items: list, most: int, filler: Any, least: int = _LEAST_SIZE) -> list:
+def _pad(items: list, most: int, padding: Any, least: int = _LEAST_SIZE) -> list:
     """Pad a list to the next power of two, `most` at most, so that few sizes occur."""
     size = min(most, max(least, 1 << (len(items) - 1).bit_length())) if items else 0
-    return items + [filler] * (size - len(items))
+    return items + [padding] * (size - len(items))
 
 
 _ROUNDS = 8  # most rounds of a search: nearly all λ are done after the first
@@ -190,7 +195,7 @@ class Cut:
 class SearchTables(NamedTuple):
     """The quadrature and the candidates of a search among cascades, which all λ share."""
 
-    tables: Tables
+    tables: QuadratureTables
     plan: CascadePlan
     refusal_worth: jax.Array | None = None  # () worth of a refusal, in right answers; None: models do not refuse
 
@@ -198,31 +203,31 @@ class SearchTables(NamedTuple):
 class AdaptiveTables(NamedTuple):
     """The quadrature of a search among adaptive policies, which all λ share."""
 
-    tables: Tables
+    tables: QuadratureTables
     refusal_worth: jax.Array | None = None  # as for `SearchTables`
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class SearchState:
-    """State and result of the search for the best path of each λ."""
+    """State and result of the search for the best cascade of each λ."""
 
     rounds: jax.Array  # (L,) rounds taken
-    value: jax.Array  # (L,) value of the best path so far
-    path: jax.Array  # (L,) number of the best path
-    cut: Cut  # (L, k) cuts of the best path
-    gain: jax.Array  # (L,) gain of the last round; 0 if the path is proven best
+    value: jax.Array  # (L,) value of the best cascade so far
+    cascade: jax.Array  # (L,) number of the best cascade
+    cut: Cut  # (L, k) cuts of the best cascade
+    gain: jax.Array  # (L,) gain of the last round; 0 if the cascade is proven best
     done: jax.Array  # (L,) bool
 
 
 def best_cascades(search: SearchTables, lam: jax.Array) -> SearchState:
-    """Find the best path and its cuts for each λ (L,).
+    """Find the best cascade and its cuts for each λ (L,).
 
-    Each round has two halves. A forward pass of the best path so far gives the density of the queries that reach each
-    model. A backward pass over all suffixes of paths chooses each cut under these densities.
+    Each round has two halves. A forward pass of the best cascade so far gives the density of the queries that reach
+    each model. A backward pass over all suffixes of cascades chooses each cut under these densities.
 
     The advantage of answering over deferring nearly always grows with confidence. The best cut is then the same under
-    any density. A λ is done if no other path can catch up under any density (`is_proven`), usually after one round.
+    any density. A λ is done if no other cascade can catch up under any density (`is_proven`), usually after one round.
     Otherwise rounds continue until a round gains nothing. The first two rounds start from the fixed densities of
     `_FIRST_CUTS`.
     """
@@ -255,31 +260,33 @@ def _improve(search: SearchTables, lam: jax.Array, state: SearchState) -> Search
     """Take another round for every λ (L,)."""
     tables, plan, _ = search
 
-    def arriving(path: jax.Array, cut: Cut) -> jax.Array:
-        deferred = plan.links[path][:, None] * jax.vmap(Grid.weights_below)(tables.grid, cut.u)[tables.left]
-        density = arrival_densities(tables, plan.first[path], deferred)
+    def arriving(cascade: jax.Array, cut: Cut) -> jax.Array:
+        deferred = (
+            plan.links[cascade][:, None] * jax.vmap(QuadratureGrid.weights_below)(tables.grid, cut.u)[tables.left]
+        )
+        density = arrival_densities(tables, plan.first[cascade], deferred)
         # Models that no query reaches get the cut for a uniform density: a neighbouring λ may start from it.
-        is_reached = plan.members[path] & ((tables.grid.weight * density).sum(1) > jnp.finfo(lam.dtype).eps)
+        is_reached = plan.members[cascade] & ((tables.grid.weight * density).sum(1) > jnp.finfo(lam.dtype).eps)
         return jnp.where(is_reached[:, None], density, 1.0)
 
     starting = state.rounds < len(_FIRST_CUTS)
-    path = jnp.where(starting, plan.suffixes.shape[0], state.path)
+    cascade = jnp.where(starting, plan.all_models, state.cascade)
     first_cut = jnp.asarray(_FIRST_CUTS, lam.dtype)[state.rounds]
     u = jnp.where(starting[:, None], first_cut[:, None], state.cut.u)
-    best = _best_paths(search, lam, jax.vmap(arriving)(path, Cut.at(u)))
+    best = _best_for_densities(search, lam, jax.vmap(arriving)(cascade, Cut.at(u)))
     gain = best.value - state.value
-    # The new path wins a tie up to rounding: its cuts are closer to convergence.
-    good = gain > -64 * jnp.finfo(lam.dtype).eps
-    value, path, cut = jax.tree.map(
-        lambda new, old: jnp.where(good.reshape(-1, *[1] * (new.ndim - 1)), new, old),
-        (best.value, best.path, best.cut),
-        (state.value, state.path, state.cut),
+    # The new cascade wins a tie up to rounding: its cuts are closer to convergence.
+    is_accepted = gain > -64 * jnp.finfo(lam.dtype).eps
+    value, cascade, cut = jax.tree.map(
+        lambda new, old: jnp.where(is_accepted.reshape(-1, *[1] * (new.ndim - 1)), new, old),
+        (best.value, best.cascade, best.cut),
+        (state.value, state.cascade, state.cut),
     )
     gain = jnp.where(best.proven, 0.0, gain)
     rounds = state.rounds + 1
-    # At least one round uses the densities of the best path.
+    # At least one round uses the densities of the best cascade.
     settled = (rounds > len(_FIRST_CUTS)) & ~(gain > gain_tolerance(lam.dtype))
-    return SearchState(rounds, value, path, cut, gain, best.proven | settled | (rounds >= _ROUNDS))
+    return SearchState(rounds, value, cascade, cut, gain, best.proven | settled | (rounds >= _ROUNDS))
 
 
 def gain_tolerance(dtype: DTypeLike) -> float:
@@ -287,8 +294,8 @@ def gain_tolerance(dtype: DTypeLike) -> float:
     return max(1e-8, 64 * float(jnp.finfo(dtype).eps))
 
 
-def cuts_of_paths(search: SearchTables, lam: jax.Array) -> Cut:
-    """Choose the cuts of all N paths at every λ (L,), by one backward pass: (N, L, k).
+def cuts_of_cascades(search: SearchTables, lam: jax.Array) -> Cut:
+    """Choose the cuts of all N cascades at every λ (L,), by one backward pass: (N, L, k).
 
     Cuts are chosen as if all queries reached every model. They are optimal if the advantage of answering
     over deferring grows with confidence.
@@ -303,32 +310,32 @@ def cuts_of_paths(search: SearchTables, lam: jax.Array) -> Cut:
     return jax.tree.map(partial(jnp.where, (step >= 0)[:, None]), chosen, stopping)
 
 
-class _BestPaths(NamedTuple):
-    """The best path of each λ under given densities."""
+class _BestCascades(NamedTuple):
+    """The best cascade of each λ under given densities."""
 
     value: jax.Array  # (L,)
-    path: jax.Array  # (L,) number of the path
+    cascade: jax.Array  # (L,) number of the cascade
     cut: Cut  # (L, k)
-    proven: jax.Array  # (L,) bool: no other path is better, whatever its cuts
+    proven: jax.Array  # (L,) bool: no other cascade is better, whatever its cuts
 
 
-def _best_paths(search: SearchTables, lam: jax.Array, density: jax.Array) -> _BestPaths:
-    """Find the best path under given densities (L, k, G), by one backward pass."""
+def _best_for_densities(search: SearchTables, lam: jax.Array, density: jax.Array) -> _BestCascades:
+    """Find the best cascade under given densities (L, k, G), by one backward pass."""
     tables, plan, _ = search
     solved = _backward(search, lam, density)
     cut = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*lam.shape, *leaf.shape)), solved.stop)
     values = solved.integrands.sum(-1)[plan.suffixes] - lam * tables.cost[plan.first[:-1]][:, None]
     best = jnp.argmax(values, axis=0)
     if solved.cuts is None:
-        return _BestPaths(values.max(0), best, cut, jnp.ones(lam.shape, bool))
+        return _BestCascades(values.max(0), best, cut, jnp.ones(lam.shape, bool))
     step = plan.cut_steps[plan.suffixes[best]]
     chosen = take_entries(solved.cuts, (step, jnp.arange(lam.shape[0])[:, None]))
     cut = jax.tree.map(partial(jnp.where, step >= 0), chosen, cut)
-    return _BestPaths(values.max(0), best, cut, is_proven(values, solved.possible_gain, plan))
+    return _BestCascades(values.max(0), best, cut, is_proven(values, solved.possible_gain, plan))
 
 
 class _Suffixes(NamedTuple):
-    """The solutions of all suffixes of paths, from a backward pass."""
+    """The solutions of all suffixes of cascades, from a backward pass."""
 
     integrands: jax.Array  # (E, L, G) weighted value at each node of a suffix's first model
     stop: Cut  # (k,) cuts of last models
@@ -337,7 +344,7 @@ class _Suffixes(NamedTuple):
 
 
 def _backward(search: SearchTables, lam: jax.Array, density: jax.Array) -> _Suffixes:
-    """Take the backward pass over all suffixes of paths, choosing cuts under the densities (L, k, G)."""
+    """Take the backward pass over all suffixes of cascades, choosing cuts under the densities (L, k, G)."""
     tables, plan, refusal_worth = search
     most = _most_arrivals(tables)
 
@@ -362,7 +369,9 @@ def _backward(search: SearchTables, lam: jax.Array, density: jax.Array) -> _Suff
     answering, stop = tables.grid.weight * tables.grid.quantile, Cut(zero_cuts, zero_cuts, zero_cuts)
     if refusal_worth is not None:
         stop = jax.vmap(partial(_stopping_cut, refusal_worth))(tables.grid)
-        answering += jax.vmap(Grid.weights_below)(tables.grid, stop.u) * (refusal_worth - tables.grid.quantile)
+        answering += jax.vmap(QuadratureGrid.weights_below)(tables.grid, stop.u) * (
+            refusal_worth - tables.grid.quantile
+        )
     shape = *plan.suffix_first.shape, *lam.shape, answering.shape[-1]
     integrands = jnp.broadcast_to(answering[plan.suffix_first, None], shape)
     zeros = jnp.zeros_like(lam, shape=(plan.steps.shape[0], *lam.shape))
@@ -373,7 +382,7 @@ def _backward(search: SearchTables, lam: jax.Array, density: jax.Array) -> _Suff
     return lax.fori_loop(0, steps, defer, _Suffixes(integrands, stop, Cut(zeros, zeros, zeros), zeros))
 
 
-def _most_arrivals(tables: Tables) -> jax.Array:
+def _most_arrivals(tables: QuadratureTables) -> jax.Array:
     """Bound the density of the queries that reach each model from above: (k, G).
 
     The first model's density is 1, and a later model's is a mean of its kernels' rows.
@@ -383,9 +392,9 @@ def _most_arrivals(tables: Tables) -> jax.Array:
 
 
 def is_proven(values: jax.Array, possible_gain: jax.Array, plan: CascadePlan) -> jax.Array:
-    """Return whether the best path stays the best, whatever cuts the other paths have: (L,).
+    """Return whether the best cascade stays the best, whatever cuts the other cascades have: (L,).
 
-    A path of value `values` (N, L) gains at most the sum of its steps' `possible_gain` (S, L): the gain of reversing
+    A cascade of value `values` (N, L) gains at most the sum of its steps' `possible_gain` (S, L): the gain of reversing
     wrong decisions under the greatest density. Kakade & Langford (2002), "Approximately optimal approximate
     reinforcement learning", lemma 6.1.
     """
@@ -395,7 +404,7 @@ def is_proven(values: jax.Array, possible_gain: jax.Array, plan: CascadePlan) ->
     return ((gains <= rounding) | (values + gains < values.max(0))).all(0)
 
 
-def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> tuple[Cut, jax.Array]:
+def best_cut(grid: QuadratureGrid, deferring: jax.Array, density: jax.Array) -> tuple[Cut, jax.Array]:
     """Choose the cut with the greatest total value, and return it with the gain of reversing each decision (G,).
 
     The cut is the best cell edge under the density (G,) of arriving queries, moved to where the advantage of answering
@@ -412,7 +421,7 @@ def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> tuple[Cut,
     return Cut(u, worth[0] + slope * (u - ranks[0]), slope), gain_of_reversal
 
 
-def _best_edge(grid: Grid, advantage: jax.Array, density: jax.Array) -> jax.Array:
+def _best_edge(grid: QuadratureGrid, advantage: jax.Array, density: jax.Array) -> jax.Array:
     """Find the first cell edge above which the advantage (G,) has the largest sum under the density (G,)."""
     # Without the barrier XLA computes the sums again with other rounding, and none equals their maximum.
     total = lax.optimization_barrier(_sums_above(grid, grid.weight * advantage * density))
@@ -420,7 +429,7 @@ def _best_edge(grid: Grid, advantage: jax.Array, density: jax.Array) -> jax.Arra
     return jnp.min(jnp.where(total == total.max(), np.arange(total.shape[0]), total.shape[0] - 1))
 
 
-def _sums_above(grid: Grid, values: jax.Array) -> jax.Array:
+def _sums_above(grid: QuadratureGrid, values: jax.Array) -> jax.Array:
     """Sum of the values (G,) above each cell edge, within and over panels, by triangular matrices: (G + 1,).
 
     XLA takes longer to compile a cumulative sum than the rest of this module.
@@ -437,19 +446,19 @@ def _sums_above(grid: Grid, values: jax.Array) -> jax.Array:
     return jnp.concatenate([(values[0] + above[0])[None], above, *behind, jnp.zeros_like(values[:1])])
 
 
-def _stopping_cut(refusal_worth: jax.Array, grid: Grid) -> Cut:
+def _stopping_cut(refusal_worth: jax.Array, grid: QuadratureGrid) -> Cut:
     """Choose the cut of a last model: it refuses queries whose confidence is below the worth of a refusal."""
     refusing = jnp.full_like(grid.u, refusal_worth)
     cut, _ = best_cut(grid, refusing, jnp.ones_like(grid.u))
     return Cut(cut.u, refusal_worth.astype(cut.u.dtype), jnp.zeros_like(cut.u))
 
 
-def _nodes_beside(grid: Grid, edge: jax.Array) -> jax.Array:
+def _nodes_beside(grid: QuadratureGrid, edge: jax.Array) -> jax.Array:
     """Return the indices of the nodes on both sides of a cell's edge: (2,)."""
     return jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
 
 
-def find_crossing(grid: Grid, advantage: jax.Array, edge: jax.Array) -> jax.Array:
+def find_crossing(grid: QuadratureGrid, advantage: jax.Array, edge: jax.Array) -> jax.Array:
     """Interpolate the zero of `advantage` between the nodes beside a cell's edge; beside a mass, return the edge."""
     beside = _nodes_beside(grid, edge)
     ranks, (before, after) = grid.u[beside], advantage[beside]

@@ -33,14 +33,14 @@ from rcjax.solving.bellman import (
     Cut,
     SearchTables,
     batch_size,
-    cuts_of_paths,
-    list_paths,
+    cuts_of_cascades,
+    list_cascades,
     make_plan,
 )
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.points import CascadeSet, PointStatus, check_lam, lam_range
-from rcjax.solving.objective import Outcome, Tables, outcome_of_cuts
 from rcjax.solving.optimum import OptimalCuts
+from rcjax.solving.quadrature import Outcome, QuadratureTables, outcome_of_cuts
 from rcjax.solving.tradeoff import build_search_tables, evaluate_optima
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ TOGETHER = 64
 class OutcomeTables(NamedTuple):
     """The tables and plan of a search, which all λ share."""
 
-    tables: Tables
+    tables: QuadratureTables
     steps: MassSteps
     plan: CascadePlan
 
@@ -235,7 +235,7 @@ class TrialCascade(NamedTuple):
     """A cascade that a search tries, with its outcome; leading axes batch it."""
 
     ranks: Array  # (k,)
-    path: Array  # () number of the cascade in the plan
+    cascade: Array  # () number of the cascade in the plan
     outcome: Outcome  # `smoothing` is 0
 
 
@@ -243,7 +243,7 @@ class DescentStart(NamedTuple):
     """Start of a descent for one λ."""
 
     ranks: Array  # (k,)
-    path: Array  # () number of the cascade in the plan
+    cascade: Array  # () number of the cascade in the plan
     lam: Array  # ()
     scale: Array  # () divisor of the objective, so that its slopes are of order 1
 
@@ -254,30 +254,32 @@ def _value_of(objective: Objective, outcome: Outcome, lam: Array, width: Any = 0
     return jnp.asarray(objective(dataclasses.replace(outcome, smoothing=smoothing), lam), smoothing.dtype)
 
 
-def outcome_of_ranks(search: OutcomeTables, ranks: Array, path: Array) -> Outcome:
+def outcome_of_ranks(search: OutcomeTables, ranks: Array, cascade: Array) -> Outcome:
     """Evaluate the cascade with given ranks."""
     plan = search.plan
-    u = jnp.where(plan.defers[path], ranks, 0.0)
-    return outcome_of_cuts(search.tables, u, plan.links[path], plan.first[path])
+    u = jnp.where(plan.defers[cascade], ranks, 0.0)
+    return outcome_of_cuts(search.tables, u, plan.links[cascade], plan.first[cascade])
 
 
-@partial(compiled, static_argnames="paths", runs="long")
-def list_candidates(additive: SearchTables, lam: jax.Array, paths: int) -> tuple[OutcomeTables, TrialCascade]:
+@partial(compiled, static_argnames="count", runs="long")
+def list_candidates(additive: SearchTables, lam: jax.Array, count: int) -> tuple[OutcomeTables, TrialCascade]:
     """Return the tables of the search, and the optima of additive objectives by cascade and λ: (N·P, …).
 
-    `additive` are the tables for additive objectives, at rising λ (P,); `paths` is the number N without padding.
+    `additive` are the tables for additive objectives, at rising λ (P,); `count` is the number N without padding.
     """
     search = OutcomeTables(additive.tables, find_mass_steps(additive.tables.marginals), additive.plan)
-    ranks = cuts_of_paths(additive, lam).u[:paths].reshape(paths * len(lam), -1)
-    path = jnp.repeat(np.arange(paths), len(lam))
-    return search, _evaluated(search, jax.vmap(partial(move_to_steps, search.steps))(ranks), path)
+    ranks = cuts_of_cascades(additive, lam).u[:count].reshape(count * len(lam), -1)
+    cascade = jnp.repeat(np.arange(count), len(lam))
+    return search, _evaluated(search, jax.vmap(partial(move_to_steps, search.steps))(ranks), cascade)
 
 
-def _evaluated(search: OutcomeTables, ranks: Array, path: Array) -> TrialCascade:
+def _evaluated(search: OutcomeTables, ranks: Array, cascade: Array) -> TrialCascade:
     def outcome(row: tuple[Array, Array]) -> Outcome:
         return outcome_of_ranks(search, *row)
 
-    return TrialCascade(ranks, path, lax.map(outcome, (ranks, path), batch_size=batch_size(len(path), TOGETHER)))
+    return TrialCascade(
+        ranks, cascade, lax.map(outcome, (ranks, cascade), batch_size=batch_size(len(cascade), TOGETHER))
+    )
 
 
 @partial(compiled, static_argnames="objective")
@@ -304,7 +306,7 @@ def descend_from_starts(
 
     def single(start: DescentStart) -> tuple[Array, Array]:
         def loss(ranks: Array, width: Any) -> Array:
-            outcome = outcome_of_ranks(search, ranks, start.path)
+            outcome = outcome_of_ranks(search, ranks, start.cascade)
             return _value_of(objective, outcome, start.lam, width) / start.scale
 
         def go_on(ranks: Array, width: Array) -> tuple[Array, None]:
@@ -318,7 +320,7 @@ def descend_from_starts(
         return move_to_steps(search.steps, ranks), remaining_slope(partial(loss, width=_WIDTHS[-1]), ranks, bounds)
 
     ranks, slope = jax.vmap(single)(start)
-    return _evaluated(search, ranks, start.path), slope
+    return _evaluated(search, ranks, start.cascade), slope
 
 
 _ADDITIVE_LAM = 64  # λ of additive objectives
@@ -363,8 +365,8 @@ def minimise(
         lam: (L,) λ, at least 0. The objective takes each λ, and defines its meaning.
         starts: descents for every λ and cascade.
 
-    The frontier's `status` says for each λ whether the slope vanished. `frontier.point(i)` is the policy of the i-th
-    λ, and `frontier.policy(budget=…)` picks one by error and cost. Needs `pip install 'rcjax[objectives]'`.
+    The frontier's `status` says for each λ whether the slope vanished. `frontier.policy_at(i)` is the policy of the
+    i-th λ, and `frontier.policy(budget=…)` picks one by error and cost. Needs `pip install 'rcjax[objectives]'`.
 
     Raises ValueError for an objective that does not return one real number, for λ that are negative, not finite or
     missing, for unknown models, and for cascades without a threshold to choose.
@@ -377,27 +379,27 @@ def minimise(
     >>> frontier = minimise(squared, model, [pair], lam=[1e5, 1e6])
     >>> frontier.thresholds.shape, frontier.status.tolist(), bool(frontier.cost[1] < frontier.cost[0])
     ((2, 5), [0, 0], True)
-    >>> frontier.point(1).models
+    >>> frontier.policy_at(1).models
     ('llama3.2-1b', 'llama3.1-70b')
     """
     lam = check_lam(lam)
-    paths = list_paths(model.models, cascades)
-    if paths is None:
+    positions = list_cascades(model.models, cascades)
+    if positions is None:
         raise ValueError("cascades='adaptive' does not exist here: use 'all', 'full' or a list of cascades")
-    if max(map(len, paths)) < 2:
-        alone = model.models[paths[0][0]]
+    if max(map(len, positions)) < 2:
+        alone = model.models[positions[0][0]]
         raise ValueError(f"cascades: {alone} alone has no threshold to choose: name a cascade of two models or more")
     import_extra("optax", extra="objectives")
-    plan = make_plan(paths, len(model.models))
+    plan = make_plan(positions, len(model.models))
     starts = min(whole_number(starts, "starts", 1), _ADDITIVE_LAM)
     additive_lam = lam_range(np.asarray(model.cost, float)[np.asarray(plan.members)[-1]], _ADDITIVE_LAM)
     additive = build_search_tables(model, plan, None)
     assert isinstance(additive, SearchTables)  # as there is a plan
-    search, proposed = list_candidates(additive, additive_lam.astype(lam.dtype), len(paths))
+    search, proposed = list_candidates(additive, additive_lam.astype(lam.dtype), len(positions))
     _check_objective(objective, proposed.outcome)
     chosen, status = _search(objective, search, proposed, lam.astype(model.cost.dtype), starts)
-    cut = Cut.at(jnp.where(plan.defers[chosen.path], chosen.ranks, 0.0))
-    points = evaluate_optima(additive, OptimalCuts(lam, chosen.path, jax.device_get(cut), status))
+    cut = Cut.at(jnp.where(plan.defers[chosen.cascade], chosen.ranks, 0.0))
+    points = evaluate_optima(additive, OptimalCuts(lam, chosen.cascade, jax.device_get(cut), status))
     return make_frontier(model, points, Spec(cascade=OWN_OBJECTIVE))
 
 
@@ -424,7 +426,7 @@ def _search(
     rows = _starting_rows(value, starts)  # (L, N, S)
     target = np.repeat(np.arange(len(lam)), rows[0].size)
     rows = rows.reshape(-1)
-    start = DescentStart(proposed.ranks[rows], proposed.path[rows], lam[target], scale[target])
+    start = DescentStart(proposed.ranks[rows], proposed.cascade[rows], lam[target], scale[target])
     together = len(rows) if jax.default_backend() != "cpu" else _FEW_STARTS if len(rows) <= _FEW_STARTS else TOGETHER
 
     def descend(start: DescentStart, settling: bool) -> tuple[TrialCascade, np.ndarray]:
@@ -436,7 +438,7 @@ def _search(
     candidates = join([proposed, reached])
     # The result of a descent at one λ is a candidate at every other.
     best = take_entries(candidates, np.asarray(objective_values(objective, candidates.outcome, lam)).argmin(1))
-    settled, slope = descend(DescentStart(best.ranks, best.path, lam, scale), settling=True)
+    settled, slope = descend(DescentStart(best.ranks, best.cascade, lam, scale), settling=True)
     before, after = (
         np.diagonal(np.asarray(objective_values(objective, batch.outcome, lam), float)) for batch in (best, settled)
     )
@@ -482,7 +484,7 @@ def _status(
     """Return the status of each λ: (L,)."""
     cut = chosen.ranks
     low, high = jax.device_get(search.steps.smooth_range)
-    at_bound = (np.asarray(search.plan.defers)[chosen.path] & ((cut <= low) | (cut >= high))).any(1)
+    at_bound = (np.asarray(search.plan.defers)[chosen.cascade] & ((cut <= low) | (cut >= high))).any(1)
     status = np.where(at_bound, PointStatus.AT_BOUND, PointStatus.CONVERGED)
     arrived = slope <= largest  # False for NaN
     status = np.where(arrived, status, PointStatus.NOT_CONVERGED)

@@ -55,7 +55,7 @@ from rcjax.solving.frontier.points import (
     PointStatus,
     Policies,
 )
-from rcjax.solving.objective import Grid, Tables, arrival_densities, build_tables, outcome_of_cuts
+from rcjax.solving.quadrature import QuadratureGrid, QuadratureTables, arrival_densities, build_tables, outcome_of_cuts
 
 #: Distance of a threshold from a point mass, in machine epsilons; Newton steps from a cut to its threshold.
 _ULPS, _SETTLING_STEPS = 16, 5
@@ -70,7 +70,7 @@ class Threshold(NamedTuple):
 
 
 def settle_threshold(
-    marginal: Marginal, grid: Grid, u: jax.Array, worth: jax.Array, slope: jax.Array
+    marginal: Marginal, grid: QuadratureGrid, u: jax.Array, worth: jax.Array, slope: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Find the best threshold φ near a cut, as the fields of a `Threshold`, each ().
 
@@ -143,7 +143,7 @@ def _between_atoms(
 
 def build_pair_tables(
     marginals: Marginal, copulas: Copula, cost: jax.Array, indices: Any = None, panels: int | None = None
-) -> Tables:
+) -> QuadratureTables:
     """Build the tables of a fitted model for some of its pairs of models.
 
     Args:
@@ -163,7 +163,7 @@ class OptimalCuts(NamedTuple):
     """The best cascade for each of L λ, as cuts in u-space."""
 
     lam: Array  # (L,) errors per unit of money
-    path: Array  # (L,) number of the cascade in the plan
+    cascade: Array  # (L,) number of the cascade in the plan
     cut: Cut  # (L, k)
     status: Array  # (L,) a `PointStatus`
 
@@ -174,47 +174,47 @@ class SolvedPoints(Points):
     """Points found by a solver, with the ranks of their thresholds."""
 
     ranks: Array  # (L, …) thresholds on the scale of ranks, for distances between neighbours
-    path: Array | None = None  # (L,) number of the cascade in the plan; None for adaptive policies
+    cascade: Array | None = None  # (L,) number of the cascade in the plan; None for adaptive policies
 
 
 @partial(compiled, runs="long")
 def optimise(search: SearchTables, lam: jax.Array) -> OptimalCuts:
-    """Find the best path and its cuts for each λ (L,)."""
+    """Find the best cascade and its cuts for each λ (L,)."""
     best = best_cascades(search, lam)
     low, high = search.tables.grid.smooth_range
-    at_bound = (search.plan.defers[best.path] & ((best.cut.u <= low) | (best.cut.u >= high))).any(-1)
+    at_bound = (search.plan.defers[best.cascade] & ((best.cut.u <= low) | (best.cut.u >= high))).any(-1)
     finished = jnp.where(at_bound, PointStatus.AT_BOUND, PointStatus.CONVERGED)
     status = jnp.where(best.gain > gain_tolerance(lam.dtype), PointStatus.NOT_CONVERGED, finished)
     # A strong integer type, so that points interpolated on the host share the program.
-    return OptimalCuts(lam, best.path, best.cut, status.astype(int))
+    return OptimalCuts(lam, best.cascade, best.cut, status.astype(int))
 
 
 @compiled
 def points_at(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
     """Turn the cuts of L optima (`optimise`) into thresholds, and evaluate their outcomes exactly."""
     tables, plan, refusing = search.tables, search.plan, search.refusal_worth is not None
-    lam, path, cut, status = optima
-    members, stops = plan.members[path], plan.stops[path]
-    # The last model of a path answers all queries that it does not refuse; models off the path answer none.
-    cutting = members if refusing else plan.defers[path]
+    lam, cascade, cut, status = optima
+    members, stops = plan.members[cascade], plan.stops[cascade]
+    # The last model of a cascade answers all queries that it does not refuse; models outside it answer none.
+    cutting = members if refusing else plan.defers[cascade]
     u = jnp.where(cutting, cut.u, jnp.where(members, 0.0, 1.0))
     settled = thresholds_of_cuts(tables, dataclasses.replace(cut, u=u))
 
-    def single(u: jax.Array, above: jax.Array, path: Array) -> LossTerms:
-        refusal_cuts = jnp.where(plan.stops[path], u, 0.0) if refusing else None
-        links, first = plan.links[path], plan.first[path]
+    def single(u: jax.Array, above: jax.Array, cascade: Array) -> LossTerms:
+        refusal_cuts = jnp.where(plan.stops[cascade], u, 0.0) if refusing else None
+        links, first = plan.links[cascade], plan.first[cascade]
         return outcome_of_cuts(tables, u, links, first, above=above, refusal_cuts=refusal_cuts).terms
 
-    expected = jax.vmap(single)(settled.rank, settled.mean_above, path)
+    expected = jax.vmap(single)(settled.rank, settled.mean_above, cascade)
     refusal_thresholds = jnp.where(stops, settled.value, NEVER_REFUSE) if refusing else None
     # Drop models after a model that always answers, if the shorter cascade is in the plan.
     members = jnp.where(plan.has_all_prefixes, drop_unreached(settled.value, members), members)
     thresholds = jnp.where(members, settled.value, NEVER_ANSWER)
     policies = Policies.from_cascades(thresholds, members, refusal_thresholds, jnp)
-    return SolvedPoints(lam, status, expected, policies, settled.rank, path)
+    return SolvedPoints(lam, status, expected, policies, settled.rank, cascade)
 
 
-def thresholds_of_cuts(tables: Tables, cut: Cut) -> Threshold:
+def thresholds_of_cuts(tables: QuadratureTables, cut: Cut) -> Threshold:
     """Find the best thresholds near cuts (L, k, …) by `settle_threshold`: (L, k, …)."""
     settle_all = jax.vmap(jnp.vectorize(settle_threshold, excluded=(0, 1)), (0, 0, 1, 1, 1), 1)
     return Threshold(*settle_all(tables.marginals, tables.grid, cut.u, cut.worth, cut.slope))
@@ -251,7 +251,9 @@ class IntervalPolicy(NamedTuple):
     action: jax.Array  # (k, R) model to ask next; the model's own number: answer; ABSTAIN: refuse
 
 
-def adaptive_policies(tables: Tables, lam: jax.Array, refusal_worth: jax.Array | None = None) -> IntervalPolicy:
+def adaptive_policies(
+    tables: QuadratureTables, lam: jax.Array, refusal_worth: jax.Array | None = None
+) -> IntervalPolicy:
     """Solve for the optimum over all policies for each λ (L,), with tables of all pairs of models: (L,)."""
     k = tables.cost.shape[0]
 
@@ -277,7 +279,7 @@ def adaptive_policies(tables: Tables, lam: jax.Array, refusal_worth: jax.Array |
     return IntervalPolicy(jnp.argmax(values, axis=0), jnp.moveaxis(upper, 0, 1), jnp.moveaxis(action, 0, 1))
 
 
-def _intervals(grid: Grid, options: jax.Array) -> tuple[jax.Array, ...]:
+def _intervals(grid: QuadratureGrid, options: jax.Array) -> tuple[jax.Array, ...]:
     """Return (upper ends (R,) in u, best options (R,), weighted value (G,)) of the intervals where an option is best.
 
     `options` (o, G) are the values of the options at the nodes.
@@ -300,13 +302,13 @@ def _intervals(grid: Grid, options: jax.Array) -> tuple[jax.Array, ...]:
     return upper, chosen, (parts * options[chosen]).sum(0)
 
 
-def interval_weights(grid: Grid, upper: jax.Array) -> jax.Array:
+def interval_weights(grid: QuadratureGrid, upper: jax.Array) -> jax.Array:
     """Divide each node's weight among the intervals with upper ends (R,) in u: (R, G)."""
     below = jax.vmap(grid.weights_below)(upper)
     return jnp.diff(below, axis=0, prepend=jnp.zeros((1, below.shape[1]), below.dtype))
 
 
-def evaluate_intervals(tables: Tables, policy: IntervalPolicy, refusing: bool = False) -> LossTerms:
+def evaluate_intervals(tables: QuadratureTables, policy: IntervalPolicy, refusing: bool = False) -> LossTerms:
     """Compute the expected terms of the loss of a query under one adaptive policy, which may refuse if `refusing`."""
     k, action = tables.cost.shape[0], policy.action
     weights = jax.vmap(interval_weights)(tables.grid, policy.upper)
@@ -403,7 +405,7 @@ def solve(model: CascadeModel, lam: jax.Array | float | Sequence[float], cascade
 class _CascadeLoss(NamedTuple):
     """The loss of one cascade at one λ, as a function of its thresholds (k,)."""
 
-    tables: Tables
+    tables: QuadratureTables
     lam: jax.Array  # ()
     links: jax.Array  # (P,)
     first: jax.Array  # ()
@@ -440,8 +442,8 @@ def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Sol
     policies = points_at(search, optima).policies
     members = policies.members
     defers = members & (jnp.cumsum(members, axis=-1) < members.sum(-1, keepdims=True))
-    start = jnp.where(defers, policies.bounds[..., -2], jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))
-    cascade = _CascadeLoss(tables, lam, plan.links[optima.path], plan.first[optima.path], defers)
+    start = jnp.where(defers, policies.thresholds, jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))
+    cascade = _CascadeLoss(tables, lam, plan.links[optima.cascade], plan.first[optima.cascade], defers)
     axes: Any = _CascadeLoss(None, 0, 0, 0, 0)  # type: ignore[arg-type]
     thresholds = jax.vmap(_stationary, (axes, 0))(cascade, lax.stop_gradient(start)).thresholds
     expected = jax.vmap(_CascadeLoss.expected, (axes, 0))(cascade, thresholds)

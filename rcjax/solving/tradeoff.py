@@ -33,8 +33,8 @@ from rcjax.solving.frontier.points import (
     lam_range,
     refusal_worth_at,
 )
-from rcjax.solving.objective import Outcome, Tables, build_tables, outcome_of_cuts
 from rcjax.solving.optimum import OptimalCuts, SolvedPoints, adaptive_points, build_pair_tables, optimise, points_at
+from rcjax.solving.quadrature import Outcome, QuadratureTables, build_tables, outcome_of_cuts
 
 #: Rows of thresholds evaluated at a time. Rows are padded to one of these numbers, so that two programs serve any
 #: number of rows; with `_MANY_ROWS` the integrands still fit into a CPU's caches.
@@ -141,7 +141,7 @@ def outcomes(frontier: Frontier) -> Outcome:
 
 
 @compiled
-def _of_rows(tables: Tables, policies: tuple[jax.Array, jax.Array, jax.Array | None]) -> Outcome:
+def _of_rows(tables: QuadratureTables, policies: tuple[jax.Array, jax.Array, jax.Array | None]) -> Outcome:
     """Evaluate L cascades given by (thresholds, members, refusal thresholds or None), each (L, k): (L, …)."""
     left, right = tables.left, tables.right
 
@@ -278,7 +278,7 @@ def _batch_size(count: int) -> int:
 
 
 def _bytes_per_lambda(search: AnySearch) -> int:
-    """Estimate the memory of one λ's largest arrays: values at the nodes, of all suffixes of paths or all options."""
+    """Estimate the memory of one λ's largest arrays: values at the nodes, of all suffixes or all options."""
     k, nodes = search.tables.grid.u.shape
     rows = len(search.tables.left) + (k * k if isinstance(search, AdaptiveTables) else len(search.plan.suffix_first))
     return 3 * rows * nodes * search.tables.cost.dtype.itemsize
@@ -313,11 +313,11 @@ def _interpolated(solved: SolvedPoints) -> OptimalCuts:
     def between(ranks: Array) -> Array:
         return ranks[left] * (1 - share)[:, None] + ranks[left + 1] * share[:, None]
 
-    assert solved.path is not None  # adaptive policies are not interpolated
+    assert solved.cascade is not None  # adaptive policies are not interpolated
     cut = Cut.at(between(solved.ranks))
     lam = solved.lam[left] ** (1 - share) * solved.lam[left + 1] ** share
     status = np.full(len(lam), PointStatus.INTERPOLATED, solved.status.dtype)
-    return OptimalCuts(lam.astype(solved.lam.dtype), solved.path[left], jax.device_get(cut), status)
+    return OptimalCuts(lam.astype(solved.lam.dtype), solved.cascade[left], jax.device_get(cut), status)
 
 
 def _merge(solved: SolvedPoints, extra: SolvedPoints) -> SolvedPoints:

@@ -324,9 +324,9 @@ class ModelSearch:
     def fit(self, log: Log) -> FittedModel:
         """Fit the paper's model, after a check that the spec's cascades exist."""
         from rcjax.model.fitting import fit
-        from rcjax.solving.bellman import list_paths
+        from rcjax.solving.bellman import list_cascades
 
-        list_paths(log.models, self.spec.search)
+        list_cascades(log.models, self.spec.search)
         options = {"copula": self.spec.copula, "method": self.spec.method}
         given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         return fit(log, transform=self.spec.transform, **given)

@@ -274,7 +274,7 @@ def single_policy(frontier: Frontier, log: Log, model: str, target: Target | Non
     alone = make_frontier(frontier.model, points, frontier.spec)
     if frontier.bands is not None:
         alone = dataclasses.replace(alone, bands=bootstrap(alone, log, refit=False))
-    return alone.point(0, target)
+    return alone.policy_at(0, target)
 
 
 #: Least number of queries of a segment with its own cascades; smaller segments use the cascades for all queries.
@@ -303,7 +303,7 @@ class _SegmentCorners(NamedTuple):
         figures = np.maximum(np.stack([frontier.error, frontier.cost, abstention], axis=1, dtype=float) + shift, 0.0)
         loss = penalised(figures[:, 0], figures[:, 2], frontier.abstain_price)
         corners = lower_hull(figures[:, 1], loss)
-        return cls(name, share, figures[corners], loss[corners], tuple(frontier.point(int(i)) for i in corners))
+        return cls(name, share, figures[corners], loss[corners], tuple(frontier.policy_at(int(i)) for i in corners))
 
 
 def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> TargetPolicy:

@@ -345,7 +345,8 @@ def test_an_output_replaces_no_file_of_another_kind(line, kind, content, tmp_pat
     result = run(*line.format(path).split(), "--json")
     assert result.exit_code == 2
     assert (
-        f"{path} is there already, and holds no {kind}: give another file" in json.loads(result.stdout)["error"]["message"]
+        f"{path} is there already, and holds no {kind}: give another file"
+        in json.loads(result.stdout)["error"]["message"]
     )
     assert path.read_text() == content
 
@@ -360,6 +361,8 @@ def test_an_output_may_replace_an_empty_file_or_one_of_its_kind(tmp_path):
         require(kind)
     for policy in (make_policy(), Ladder((make_policy(),), 0.0)):
         policy.save(path)
+        require("policy")
+        path.write_text("\ufeff" + json.dumps(json.loads(path.read_text()), sort_keys=True, indent=1))
         require("policy")
     path.unlink()
     with CallLog(path) as log:

@@ -34,6 +34,7 @@ from rcjax.copulas import (
     Tawn,
     param,
 )
+from rcjax.copulas.base import RadiallySymmetric
 from rcjax.testing import check_copula
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -243,6 +244,8 @@ def test_the_base_class_names_the_missing_method():
     for method in ("cdf", "conditional", "log_density", "inverse_conditional"):
         with pytest.raises(TypeError, match=re.escape("Empty defines no cdf(self, u, v)")):
             getattr(Empty(), method)(0.5, 0.5)
+    with pytest.raises(TypeError, match=re.escape("RadiallySymmetric defines no lower_cdf(self, u, v)")):
+        RadiallySymmetric().cdf(0.5, 0.5)
     with pytest.raises(TypeError, match=r"Empty has no .*parameter to fit to tau"):
         Empty.from_tau(0.1)
 

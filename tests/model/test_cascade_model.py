@@ -12,7 +12,7 @@ import scipy.stats
 import rcjax
 from rcjax.logs import LogError
 from rcjax.model import fitting
-from rcjax.model.calibrated_models import Details, pairs
+from rcjax.model.calibrated_models import Details, fit_calibrated, pairs
 from rcjax.model.cascade_model import load_model
 from rcjax.model.fitting import fit_arrays, refit
 from rcjax.model.marginals import Marginal
@@ -181,3 +181,9 @@ def test_damaged_files_are_named(model, tmp_path, damage):
     path.write_text(damage if isinstance(damage, str) else json.dumps({**model.to_json(), **damage}))
     with pytest.raises(ValueError, match=r"damaged\.json"):
         load_model(path)
+
+
+def test_a_file_of_calibrators_alone_is_named_as_such(log, tmp_path):
+    fit_calibrated(log).save(tmp_path / "model.json")
+    with pytest.raises(ValueError, match=r"model\.json: a file of calibrators .*: save the model of rcjax\.fit\(log\)"):
+        load_model(tmp_path / "model.json")

@@ -210,7 +210,7 @@ def test_a_budget_is_met_exactly_with_the_error_of_the_hull(frontier, share):
 def test_a_budget_beyond_the_ends_is_the_last_rung(frontier):
     best = frontier.policy(budget=1.0)
     assert best.position == len(best.rungs) - 1
-    assert best.adjacent_rungs == (frontier.point(int(np.asarray(frontier.error).argmin()), Target("budget", 1.0)),)
+    assert best.adjacent_rungs == (frontier.policy_at(int(np.asarray(frontier.error).argmin()), Target("budget", 1.0)),)
     assert frontier.policy(max_error=1.0).expected["cost"] == pytest.approx(float(frontier.cost.min()))
     with pytest.raises(rcjax.InfeasibleError, match="the cheapest costs"):
         frontier.policy(budget=1e-9)

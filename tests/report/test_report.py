@@ -190,7 +190,7 @@ def test_names_are_text_and_never_markup(report):
     frontier = dataclasses.replace(report.frontier, model=model)
     every = zip(report.tuned.single_models, models, strict=True)
     singles = tuple(dataclasses.replace(each, model=name) for each, name in every)
-    policy = frontier.point(0)
+    policy = frontier.policy_at(0)
     tuned = dataclasses.replace(report.tuned, log=log, frontier=frontier, policy=policy, single_models=singles)
     diagnosis = dataclasses.replace(report.diagnosis, models=models)
     odd = dataclasses.replace(report, tuned=tuned, judged=log, diagnosis=diagnosis)

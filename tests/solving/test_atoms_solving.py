@@ -15,8 +15,8 @@ from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
 from rcjax.model.marginals import Atoms, Marginal
 from rcjax.solving import error_and_cost, outcomes
-from rcjax.solving.objective import build_grid, transition_kernel
 from rcjax.solving.optimum import settle_threshold
+from rcjax.solving.quadrature import build_grid, transition_kernel
 
 pytestmark = pytest.mark.usefixtures("float64")
 

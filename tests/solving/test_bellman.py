@@ -8,7 +8,7 @@ import tiers
 from helpers.cascade_references import random_models, take
 
 from rcjax.solving import bellman
-from rcjax.solving.bellman import SearchTables, best_cascades, list_paths, make_plan
+from rcjax.solving.bellman import SearchTables, best_cascades, list_cascades, make_plan
 from rcjax.solving.optimum import build_pair_tables
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -22,7 +22,7 @@ quantiles = jax.jit(lambda marginal: marginal.quantile(jnp.linspace(0, 1, 30)))
 
 def problem(model, panels=None):
     """(tables, plan) of every subcascade of a model, on so many panels of quadrature."""
-    plan = make_plan(list_paths(model.models, "all"), len(model.models))
+    plan = make_plan(list_cascades(model.models, "all"), len(model.models))
     return laid_out(model.marginals, model.copulas, model.cost, plan.pairs, panels), plan
 
 
@@ -41,13 +41,13 @@ def test_padded_steps_change_nothing(fours, monkeypatch):
     needed = jax.jit(lambda *arrays: best_cascades(*arrays))(SearchTables(tables, plan), LAM)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     every = jax.jit(lambda *arrays: best_cascades(*arrays))(SearchTables(tables, plan), LAM)
-    for name in ("path", "cut", "gain"):
+    for name in ("cascade", "cut", "gain"):
         jax.tree.map(np.testing.assert_array_equal, getattr(every, name), getattr(needed, name))
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("price", [pytest.param(None, marks=pytest.mark.thorough), 0.4])
-def test_a_path_proven_after_one_round_is_the_path_of_all_rounds(fours, price, monkeypatch):
+def test_a_cascade_proven_after_one_round_is_the_cascade_of_all_rounds(fours, price, monkeypatch):
     refusal_worth = None if price is None else jnp.asarray(1 - price)
     lam, shares = jnp.asarray(LAM), []
 
@@ -55,7 +55,7 @@ def test_a_path_proven_after_one_round_is_the_path_of_all_rounds(fours, price, m
     def searched(tables, plan):
         search = SearchTables(tables, plan, refusal_worth)
         uniform = jnp.ones((len(lam), *tables.grid.u.shape))
-        return bellman._best_paths(search, lam, uniform).proven.mean(), best_cascades(search, lam)
+        return bellman._best_for_densities(search, lam, uniform).proven.mean(), best_cascades(search, lam)
 
     @jax.jit
     def searched_to_the_end(tables, plan):
@@ -67,8 +67,8 @@ def test_a_path_proven_after_one_round_is_the_path_of_all_rounds(fours, price, m
         tables, plan = problem(model)
         share, found = searched(tables, plan)
         expected = searched_to_the_end(tables, plan)
-        defers = np.asarray(plan.defers)[found.path]
-        np.testing.assert_array_equal(found.path, expected.path)
+        defers = np.asarray(plan.defers)[found.cascade]
+        np.testing.assert_array_equal(found.cascade, expected.cascade)
         cuts = (np.where(defers, result.cut.u, 0) for result in (found, expected))
         np.testing.assert_allclose(*cuts, rtol=0, atol=1e-9)
         assert (np.asarray(found.gain) < 1e-8).all()
@@ -84,10 +84,10 @@ def test_optimised_programmes_prove_as_much(fours, panels):
     density = np.random.default_rng(0).uniform(0.5, 1.5, (len(LAM), *tables.grid.u.shape))
 
     def compiled(level):
-        programme = jax.jit(bellman._best_paths, compiler_options={"xla_backend_optimization_level": level})
+        programme = jax.jit(bellman._best_for_densities, compiler_options={"xla_backend_optimization_level": level})
         return programme(SearchTables(tables, plan), jnp.asarray(LAM), density)
 
     plain, optimised = compiled(0), compiled(1)
     np.testing.assert_array_equal(optimised.proven, plain.proven)
-    np.testing.assert_array_equal(optimised.path, plain.path)
+    np.testing.assert_array_equal(optimised.cascade, plain.cascade)
     np.testing.assert_allclose(optimised.cut.u, plain.cut.u, rtol=0, atol=1e-12)

@@ -108,7 +108,7 @@ def test_points_have_the_figures_of_their_policies(additive_frontier, log, tmp_p
     told = outcomes(ours)
     np.testing.assert_allclose(told.error, ours.error, atol=1e-9)
     np.testing.assert_allclose(told.cost, ours.cost, rtol=1e-8)
-    policy = ours.point(2)
+    policy = ours.policy_at(2)
     assert policy.models == THREE
     assert policy.expected["lam"] == pytest.approx(LAM[2])
     ours.save(tmp_path / "frontier.json")

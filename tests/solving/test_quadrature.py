@@ -9,12 +9,12 @@ from helpers.cascade_references import random_models
 from rcjax._core.batching import take_entries
 from rcjax.copulas import Gumbel
 from rcjax.model import Marginal
-from rcjax.solving.objective import ORDER, Grid, build_grid, transition_kernel
+from rcjax.solving.quadrature import ORDER, QuadratureGrid, build_grid, transition_kernel
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-below_all = jax.jit(jax.vmap(Grid.weights_below, in_axes=(None, 0)))
+below_all = jax.jit(jax.vmap(QuadratureGrid.weights_below, in_axes=(None, 0)))
 
 
 def degenerate() -> Marginal:
@@ -37,7 +37,7 @@ def marginals(float64) -> Marginal:
 
 
 @pytest.fixture(scope="module")
-def grids(marginals) -> Grid:
+def grids(marginals) -> QuadratureGrid:
     return jax.jit(jax.vmap(build_grid))(marginals)
 
 

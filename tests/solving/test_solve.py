@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.cascade_references import make_model, random_models, take
+from helpers.cascade_references import make_model, pair_reference, random_models, take
+from helpers.submodels import of_models
 
 from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
@@ -68,9 +69,30 @@ def test_no_grid_beats_the_solver(request, which, count, fineness):
 
 
 @pytest.fixture(scope="module")
-def best(demo, demo_lam):
+def of_all_cascades(demo, demo_lam):
+    return solve_frontier(demo, lam=demo_lam)
+
+
+@pytest.fixture(scope="module")
+def best(of_all_cascades):
     """The least loss of all cascades at each λ."""
-    return loss(solve_frontier(demo, lam=demo_lam))
+    return loss(of_all_cascades)
+
+
+def test_a_cascade_of_two_is_the_best_of_a_search_over_a_grid(demo, demo_lam, of_all_cascades):
+    """Error, cost, threshold and optimum, against scipy's quadrature at 33 thresholds and the one that was found."""
+    row, two = 5, [2, 3]
+    np.testing.assert_array_equal(np.flatnonzero(of_all_cascades.members[row]), two)
+    pair, found = of_models(demo, np.array(two)), float(of_all_cascades.thresholds[row, two[0]])
+    grid = np.linspace(0.02, 0.98, 33)
+    error, cost = pair_reference(pair, np.append(grid, found))
+    evaluated = error_and_cost(demo, grid[:, None], pair.models)
+    np.testing.assert_allclose(evaluated, (error[:-1], cost[:-1]), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(of_all_cascades.error[row], error[-1], rtol=0, atol=1e-8)
+    np.testing.assert_allclose(of_all_cascades.cost[row], cost[-1], rtol=1e-9)
+    *losses, least = error + demo_lam[row] * cost
+    assert abs(grid[np.argmin(losses)] - found) < grid[1] - grid[0]
+    assert least <= min(losses) + 1e-8
 
 
 def test_adaptive_beats_all_beats_single_models(demo, demo_lam, best):
@@ -94,8 +116,8 @@ def demo_mean(model, j):
 
 
 @pytest.mark.thorough
-def test_reported_figures_are_those_of_the_reported_thresholds(demo, demo_lam):
-    frontier = solve_frontier(demo, lam=demo_lam)
+def test_reported_figures_are_those_of_the_reported_thresholds(demo, demo_lam, of_all_cascades):
+    frontier = of_all_cascades
     for row in range(len(demo_lam)):
         names = tuple(n for n, used in zip(demo.models, frontier.members[row], strict=True) if used)
         error, cost = error_and_cost(demo, frontier.thresholds[row], names)

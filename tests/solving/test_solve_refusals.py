@@ -108,7 +108,7 @@ def test_nothing_is_refused_for_more_than_an_error(demo, demo_lam, search):
             np.testing.assert_array_equal(getattr(result.policies, name), getattr(without.policies, name), err_msg=name)
         assert result.abstain_price == (None if price == np.inf else price)
         assert price == np.inf or not np.any(result.abstention)
-        assert result.point(3).rules == without.point(3).rules
+        assert result.policy_at(3).rules == without.policy_at(3).rules
     nearly = solve_frontier(demo, lam=demo_lam, cascades=search, abstain_price=1 - 1e-12)
     np.testing.assert_allclose(loss(nearly), loss(without), rtol=1e-9)
 
@@ -126,7 +126,7 @@ def test_a_refusal_counts_at_its_price_in_every_target(demo):
     assert penalty[at] == penalty[cost <= 2e-4].min()
     at = frontier.index_for(error_cost=0.002)
     assert penalty[at] + 500 * cost[at] == (penalty + 500 * cost).min()
-    policy = frontier.point(at)
+    policy = frontier.policy_at(at)
     assert policy.expected["abstention"] == float(frontier.abstention[at]) > 0
     assert policy.expected["abstain_price"] == 0.25
     with pytest.raises(InfeasibleError, match=r"a refusal counted as 25 %"):

@@ -208,7 +208,7 @@ def test_agreement_is_chosen_where_it_pays_and_lowers_the_error(log):
     assert np.asarray(agreements.compares).any(1).any()
     assert without.frontier.policies.agreements is None
     point = int(np.asarray(agreements.compares).any(1).argmax())
-    assert describe_rungs(with_answers.frontier.point(point)) == "small and medium, and large where they differ"
+    assert describe_rungs(with_answers.frontier.policy_at(point)) == "small and medium, and large where they differ"
     budget = 2e-4
     errors = [float(rcjax.replay(one.frontier.policy(budget=budget), fresh).error) for one in (with_answers, without)]
     assert errors[0] < 0.9 * errors[1]
@@ -218,7 +218,7 @@ def test_agreement_is_chosen_where_it_pays_and_lowers_the_error(log):
 def test_a_policy_is_tuned_again_with_answers_and_without(log):
     frontier = rcjax.tuning.select_frontier(log).frontier
     compares = np.asarray(frontier.policies.agreements.compares).any(1)
-    policy = frontier.point(int(compares.argmax()), Target("error_cost", 0.002))
+    policy = frontier.policy_at(int(compares.argmax()), Target("error_cost", 0.002))
     other = make_log(300, 0.0, seed=9)
     new = rcjax.retune(policy, other, intervals=False)
     assert new.policy.agreements

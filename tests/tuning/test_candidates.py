@@ -159,8 +159,8 @@ def test_by_labels_the_best_single_model_or_pair_is_chosen_by_its_bills():
     tuned, by_mean = (
         tune_by_labels(rcjax.fit(log).calibrators, rows, cost, lam) for cost in (impute_query_cost(log), log.cost)
     )
-    thresholds = tuned.bounds[..., -2]
-    assert (by_mean.bounds[..., -2] != thresholds).any()
+    thresholds = tuned.thresholds
+    assert (by_mean.thresholds != thresholds).any()
     assert thresholds.shape == tuned.members.shape == (40, 2)
     *_, both = best_by_labels(*map(np.asarray, (log.logprob, log.correct, log.answered, log.query_cost)), lam)
     for place, (i, j, threshold, *_) in enumerate(both):

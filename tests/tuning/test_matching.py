@@ -43,7 +43,7 @@ def test_differences_are_those_of_replays(log):
     tuned = rcjax.tune(log, match=0.03, today=BEST, intervals=False)
     found = margins(tuned.frontier, log, BEST)
     for number, point in enumerate(tuned.frontier.rung_indices):
-        today = compare_policy(tuned.frontier.point(int(point)), log, BEST).today
+        today = compare_policy(tuned.frontier.policy_at(int(point)), log, BEST).today
         at = int(np.flatnonzero(found.position == number)[0])
         assert found.se[at] == pytest.approx(today.se or 1 / 384)
         assert found.is_cheaper[at] == (float(tuned.frontier.cost[point]) < float(log.cost[2]) * (1 - 1e-9))

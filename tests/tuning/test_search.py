@@ -187,4 +187,4 @@ def test_the_search_by_the_model_is_solve_frontier_without_cross_validation(log)
     assert selection.cross_validation is None
     np.testing.assert_array_equal(found.thresholds, solved.thresholds)
     _, policies = search.draw_tuner(found, log, np.array([0, 1]))(log, np.arange(N))
-    np.testing.assert_allclose(policies.bounds[..., -2], solved.thresholds, atol=0.05)
+    np.testing.assert_allclose(policies.thresholds, solved.thresholds, atol=0.05)

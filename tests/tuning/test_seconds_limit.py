@@ -46,7 +46,7 @@ def kept(waits, limit):
 def test_every_point_of_the_frontier_keeps_to_the_limit(log, limit, how):
     tuned = rcjax.tune(log, max_seconds=limit, error_cost=1.0, **how, **SURE)
     for index in range(0, len(tuned.frontier.lam), max(1, len(tuned.frontier.lam) // 6)):
-        figure, allowed = kept(waited(tuned.frontier.point(index), log), SecondsLimit.of(limit))
+        figure, allowed = kept(waited(tuned.frontier.policy_at(index), log), SecondsLimit.of(limit))
         assert figure <= allowed * (1 + 1e-9)
     assert tuned.policy.provenance["tuning"]["max_seconds"] == str(limit)
 
@@ -56,7 +56,7 @@ def test_candidates_are_admitted_by_a_count_on_the_log(log, model):
     for text in ("p95=2.5", "0.9"):
         limit = SecondsLimit.of(text)
         admitted = SecondsFilter.of(limit, log).admits(frontier.policies, model)
-        rows = [kept(waited(frontier.point(index), log), limit) for index in range(9)]
+        rows = [kept(waited(frontier.policy_at(index), log), limit) for index in range(9)]
         assert admitted.tolist() == [figure <= allowed for figure, allowed in rows]
         assert 0 < admitted.sum() < 9
 

@@ -128,7 +128,7 @@ def test_a_log_with_little_information_has_a_frontier(found, changes):
     right = np.asarray(log.correct)
     assert float(frontier.error.min()) <= 1 - right.mean(0).max() + 0.05  # with what folds left out show of luck
     for point in range(len(frontier.lam)):
-        assert frontier.point(point).models
+        assert frontier.policy_at(point).models
 
 
 @pytest.mark.thorough

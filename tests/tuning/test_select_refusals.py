@@ -55,7 +55,7 @@ def test_a_refusal_that_costs_an_error_changes_nothing(log, model, price):
     )
     for name in ("lam", "error", "cost", "thresholds", "members"):
         np.testing.assert_array_equal(getattr(found, name), getattr(never, name))
-    assert found.point(7).rules == never.point(7).rules
+    assert found.policy_at(7).rules == never.policy_at(7).rules
     assert (found.abstention is None) if price == np.inf else not np.asarray(found.abstention).any()
 
 

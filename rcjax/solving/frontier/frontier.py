@@ -119,7 +119,7 @@ class Frontier:
     @property
     def thresholds(self) -> Array | None:
         """(L, k) calibrated confidence above which each model answers; 0 always, 1 never; None when adaptive."""
-        return None if self.search == "adaptive" else self.policies.bounds[..., -2]
+        return None if self.search == "adaptive" else self.policies.thresholds
 
     @property
     def members(self) -> Array:
@@ -180,7 +180,7 @@ class Frontier:
         """Return the policy for a target, as `policy` does. Raises ValueError for a margin."""
         best = self._find_point(target)
         if not target.is_limit:
-            return self.point(best, target)
+            return self.policy_at(best, target)
         rungs = self.rung_indices
         cost, error = (np.asarray(figure, float)[rungs].tolist() for figure in (self.cost, self.penalty))
         return self.ladder(position_for_target(target, cost, error), target)
@@ -208,7 +208,7 @@ class Frontier:
             position: position, from 0 to the number of rungs less 1.
             target: target that the position was chosen for; with a budget, a service follows its bill.
         """
-        return ladder_of_rungs([self.point(int(index), target) for index in self.rung_indices], position, target)
+        return ladder_of_rungs([self.policy_at(int(index), target) for index in self.rung_indices], position, target)
 
     def take(self, indices: ArrayLike) -> "Frontier":
         """Take points by their indices (m,), in this order, without intervals.
@@ -222,7 +222,7 @@ class Frontier:
         taken = jax.device_put(take_entries(figures, np.asarray(indices)))
         return dataclasses.replace(self, **taken, bands=None, seconds=None)
 
-    def point(self, index: int, target: Target | None = None) -> Policy:
+    def policy_at(self, index: int, target: Target | None = None) -> Policy:
         """Return the policy at one index of the frontier; its provenance records its `target`."""
         cascade = rules_of_policy(self.models, self.policies.on_host(), index, self.compare or "text")
         columns = {name: self.models.index(name) for name in cascade["models"]}

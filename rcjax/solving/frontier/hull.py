@@ -34,7 +34,7 @@ def lower_hull(cost: Array, error: Array) -> np.ndarray:
     points = list(zip(cost[front].tolist(), error[front].tolist(), strict=True))
     corners: list[int] = []
     for place, point in enumerate(points):
-        while len(corners) > 1 and _above(points[corners[-1]], points[corners[-2]], point):
+        while len(corners) > 1 and _is_on_or_above(points[corners[-1]], points[corners[-2]], point):
             corners.pop()
         corners.append(place)
     return front[corners]
@@ -79,9 +79,9 @@ def position_weights(positions: np.ndarray, count: int) -> np.ndarray:
 def shares_at_bill(bills: np.ndarray, money: np.ndarray) -> np.ndarray:
     """Return the shares of the queries that go by each of R rungs of a ladder that follows its bill: (…, M, R).
 
-    For each amount of money, the service stands at the last position of the ladder whose bill is within the money, or
-    else on the rung with the least bill. Bills on a log may be in another order than the expected costs of the rungs.
-    Only neighbouring rungs are mixed.
+    Rungs are taken in the order of the ladder, by rising expected cost, although their bills on a log may not rise. For
+    each amount of money, the service stands at the last position in this order whose bill is within the money, or else
+    on the rung with the least bill. Only neighbouring rungs are mixed.
 
     Args:
         bills: (…, R) bill of each rung, in dollars per query, in the order of the ladder.
@@ -108,7 +108,7 @@ def _deepest(cost: Array, error: Array) -> float:
     return float((np.interp(cost, cost[[0, -1]], error[[0, -1]]) - error).max())
 
 
-def _above(middle: _Point, left: _Point, right: _Point) -> bool:
+def _is_on_or_above(middle: _Point, left: _Point, right: _Point) -> bool:
     """Return whether a point lies on or above the line between its neighbours."""
     (x, y), (x_left, y_left), (x_right, y_right) = middle, left, right
     return (x - x_left) * (y_right - y_left) <= (x_right - x_left) * (y - y_left)

@@ -112,6 +112,11 @@ class Policies:
         bounds, actions = (xp.stack(columns, axis=-1) for columns in (ends, targets))
         return cls(members.argmax(-1), bounds, actions, members, agreements)
 
+    @property
+    def thresholds(self) -> Array:
+        """(…, k) calibrated confidence above which each model of a cascade answers; adaptive policies have none."""
+        return self.bounds[..., -2]
+
     def take(self, index: Any) -> Policies:
         """Return the policies at an index of the leading axes."""
         return take_entries(self, index)

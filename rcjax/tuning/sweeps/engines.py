@@ -43,7 +43,7 @@ from rcjax.policy.spec import Spec
 from rcjax.solving.bellman import CascadePlan, make_plan
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Policies, lam_range
-from rcjax.solving.objective import ORDER
+from rcjax.solving.quadrature import ORDER
 from rcjax.solving.tradeoff import keep_best
 from rcjax.tuning.sweeps.problems import (
     Batch,

@@ -37,10 +37,10 @@ from rcjax.model.calibrated_models import Details, find_stated_in_log, fit_calib
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
 from rcjax.model.fitting import FittedRows, fit_copulas_traced, fit_marginals, pair_taus, stated_confidences
 from rcjax.model.marginals import Marginal
-from rcjax.solving.bellman import AdaptiveTables, CascadePlan, SearchTables, list_paths
+from rcjax.solving.bellman import AdaptiveTables, CascadePlan, SearchTables, list_cascades
 from rcjax.solving.frontier.points import LossTerms, Points as FrontierPoints, PointStatus, Policies, check_lam
-from rcjax.solving.objective import Tables, build_grid, transition_kernel
 from rcjax.solving.optimum import adaptive_points, optimise, points_at
+from rcjax.solving.quadrature import QuadratureTables, build_grid, transition_kernel
 from rcjax.tuning.candidates import CandidateRows, LabelledAnswers, ScoringOptions, score_pairs
 from rcjax.tuning.replaying.walk import walk
 
@@ -181,7 +181,7 @@ def judge_problem(data: Data, problem: tuple[Fit, Draws, tuple[Points, ...]], *,
     return tuple(points | _held_out_figures(data, fit, draws.sample, rows, points) for points in searches)
 
 
-def _pair_tables(fit: Fit, family: jax.Array, panels: int) -> Tables:
+def _pair_tables(fit: Fit, family: jax.Array, panels: int) -> QuadratureTables:
     """Return the tables of all pairs under the copula family with the number `family`."""
     left, right = np.triu_indices(fit.cost.shape[0], 1)
     grid = jax.vmap(partial(build_grid, panels=panels))(fit.marginals)
@@ -191,10 +191,10 @@ def _pair_tables(fit: Fit, family: jax.Array, panels: int) -> Tables:
 
     # `family` is the same for all problems, so that only this family is evaluated.
     kernels = lax.switch(family, [partial(kernel, copulas) for copulas in fit.copulas])
-    return Tables(fit.marginals, grid, jnp.asarray(left), jnp.asarray(right), kernels, fit.cost)
+    return QuadratureTables(fit.marginals, grid, jnp.asarray(left), jnp.asarray(right), kernels, fit.cost)
 
 
-def _solve(tables: Tables, lam: jax.Array, plan: CascadePlan | None) -> FrontierPoints:
+def _solve(tables: QuadratureTables, lam: jax.Array, plan: CascadePlan | None) -> FrontierPoints:
     if plan is None:
         return adaptive_points(AdaptiveTables(tables), lam)
     left, right, kernel = take_entries((tables.left, tables.right, tables.kernel), plan.pairs)
@@ -390,7 +390,7 @@ def shape_of(log: Log, settings: SweepSettings) -> Shape:
 def _paths(models: tuple[str, ...], search: SweepSearch) -> Any:
     if search == "labels":
         return search
-    paths = list_paths(models, search)
+    paths = list_cascades(models, search)
     return "adaptive" if paths is None else tuple(paths)
 
 

@@ -46,7 +46,7 @@ def refusal(name, data):
         return text
     json.dumps(read.to_json(), allow_nan=False)
     if kind_of(name) == "frontier":
-        assert read.point(len(read.lam) // 2).models
+        assert read.policy_at(len(read.lam) // 2).models
     if kind_of(name) in ("policy", "ladder"):
         assert read.choose("q").models
     return None

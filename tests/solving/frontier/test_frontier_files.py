@@ -29,7 +29,7 @@ def test_save_and_load(demo, demo_lam, cascades, tmp_path):
     else:
         assert loaded.thresholds is None
     for row in range(len(demo_lam)):
-        assert loaded.point(row) == frontier.point(row)
+        assert loaded.policy_at(row) == frontier.policy_at(row)
     assert loaded != frontier
     assert len({loaded, frontier}) == 2
 
@@ -50,7 +50,7 @@ def test_bands_survive_a_file(banded, tmp_path):
     for name in ("error", "cost", "abstention"):
         np.testing.assert_array_equal(getattr(loaded.bands, name), getattr(banded.bands, name), err_msg=name)
     assert (loaded.bands.level, loaded.bands.replicates) == (0.9, 200)
-    assert loaded.point(2) == banded.point(2)
+    assert loaded.policy_at(2) == banded.policy_at(2)
 
 
 @pytest.mark.parametrize("name", ["error_interval", "cost_interval", "abstention_interval"])
@@ -63,7 +63,7 @@ def test_damaged_intervals_are_refused(banded, name, damage):
 
 
 def test_a_policy_expects_what_the_bands_say(banded):
-    expected = banded.point(3).expected
+    expected = banded.policy_at(3).expected
     low, high = (float(end) for end in banded.bands.error[3])
     assert (expected["error_low"], expected["error_high"]) == (low, high)
     low, high = (float(end) for end in banded.bands.cost[3])
@@ -71,7 +71,7 @@ def test_a_policy_expects_what_the_bands_say(banded):
     assert expected["level"] == 0.9
     lam = float(banded.lam[3])
     assert banded.policy(lam=lam).expected["level"] == 0.9
-    plain = dataclasses.replace(banded, bands=None).point(3).expected
+    plain = dataclasses.replace(banded, bands=None).policy_at(3).expected
     assert set(expected) - set(plain) == {"error_low", "error_high", "cost_low", "cost_high", "level"}
     assert {name: expected[name] for name in plain} == dict(plain)
 
@@ -104,7 +104,7 @@ def comparing(float64):
 @pytest.mark.thorough
 def test_agreement_policies_survive_a_file(comparing, tmp_path):
     comparing.save(tmp_path / "frontier.json")
-    assert comparing.point(1).agreements == {"llama3.1-8b": Agreement("llama3.2-1b", "llama3.1-70b", "choice")}
+    assert comparing.policy_at(1).agreements == {"llama3.1-8b": Agreement("llama3.2-1b", "llama3.1-70b", "choice")}
     data = json.loads((tmp_path / "frontier.json").read_text())
     assert ["agreements" in point for point in data["frontier"]] == [False, True, False, True]
     read = rcjax.load_frontier(tmp_path / "frontier.json")

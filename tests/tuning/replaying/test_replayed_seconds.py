@@ -38,7 +38,7 @@ def replayed_seconds(subject, log):
 def test_policies_and_a_frontier_wait_as_the_steps_do(log, frontier):
     whole = replayed_seconds(frontier, log)
     for index in (0, 4, 8):
-        policy = frontier.point(index)
+        policy = frontier.policy_at(index)
         expected = figures(waited(policy, log))
         np.testing.assert_allclose(replayed_seconds(policy, log), expected, rtol=1e-12)
         np.testing.assert_allclose(whole[:, index], expected, rtol=1e-12)
@@ -51,7 +51,7 @@ def test_one_query_that_is_known_is_the_mean_and_the_tail():
 
 @pytest.mark.thorough
 def test_queries_whose_seconds_are_unknown_are_left_out(frontier):
-    log, policy = timed_log(230, seed=3, unknown=0.15), frontier.point(4)
+    log, policy = timed_log(230, seed=3, unknown=0.15), frontier.policy_at(4)
     waits = np.array(waited(policy, log))
     assert np.isnan(waits).any()
     np.testing.assert_allclose(replayed_seconds(policy, log), figures(waits[~np.isnan(waits)].tolist()), rtol=1e-12)

@@ -1,4 +1,4 @@
-"""Error and cost of a cascade as functions of its thresholds, in u-space, exact on quadrature nodes.
+"""Quadrature nodes in u-space, and on them the error and cost of a cascade as functions of its thresholds.
 
 Each model has a grid over u = F(φ) ∈ [0, 1]: a cell for each point mass, and between masses panels of Gauss–Legendre
 nodes. Panels are dense where the quantile function or the copula changes fast: towards both ends, and around the
@@ -15,8 +15,8 @@ u > u_i, and defers the rest to j:
     a_j(v) = ∫₀^{u_i} c_ij(u, v) a_i(u) du
     P(correct) = Σ_j ∫_{u_j}^1 Q_j(v) a_j(v) dv        E[cost] = Σ_j cost_j ∫₀¹ a_j
 
-On the nodes of `Grid` each step of the cascade is a product of a vector and a matrix. Section 4.3 of Zellinger &
-Thomson (2025) has the same objective with a shorter memory (their eq. 5 and proposition 2).
+On the nodes of `QuadratureGrid` each step of the cascade is a product of a vector and a matrix. Section 4.3 of
+Zellinger & Thomson (2025) has the same objective with a shorter memory (their eq. 5 and proposition 2).
 """
 
 import dataclasses
@@ -50,7 +50,7 @@ _OFF_CENTRE = 1e-4  # penalty in steepness per place away from the middle
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Grid:
+class QuadratureGrid:
     """The nodes of one model in the order of u: mass at φ_min, panels of `ORDER` nodes, mass at φ_max.
 
     P panels have G = 2 + P·ORDER nodes. With atoms, a mass follows every panel: G = 1 + P·(ORDER + 1).
@@ -126,7 +126,7 @@ def join_nodes(masses: jax.Array, panels: jax.Array) -> jax.Array:
     return jnp.concatenate([masses[..., :1], blocks.reshape(*blocks.shape[:-2], -1)], axis=-1)
 
 
-def build_grid(marginal: Marginal, panels: int | None = None) -> Grid:
+def build_grid(marginal: Marginal, panels: int | None = None) -> QuadratureGrid:
     """Build the grid of one marginal, differentiable in its parameters; `vmap` it over models.
 
     It has `panels` panels, by default `PANELS`, and another panel for every atom.
@@ -135,7 +135,7 @@ def build_grid(marginal: Marginal, panels: int | None = None) -> Grid:
 
 
 @partial(jax.jit, static_argnames="panels")
-def _build_grid(marginal: Marginal, panels: int) -> Grid:
+def _build_grid(marginal: Marginal, panels: int) -> QuadratureGrid:
     probes = lay_out_probes(lax.stop_gradient(marginal))
     z_panels, between, value = _parted_by_atoms(marginal, _panel_edges(probes, panels))
     width = jnp.diff(z_panels)[:, None]
@@ -157,7 +157,7 @@ def _build_grid(marginal: Marginal, panels: int) -> Grid:
         return join_nodes(jnp.concatenate([first[None], middle, last[None]]), panels)
 
     edges = nodes(jnp.zeros_like(top), behind, 1 - top, before + smooth * z_edges)
-    return Grid(
+    return QuadratureGrid(
         u=nodes(bottom / 2, behind + between / 2, 1 - top / 2, before + smooth * z),
         weight=nodes(bottom, between, top, smooth * width * _WEIGHTS.astype(width.dtype)),
         quantile=nodes(marginal.lowest, values, marginal.highest, inner.reshape(z.shape)),
@@ -281,11 +281,11 @@ _NODES, _WEIGHTS, _CELLS, _INTERPOLATION, _RECONSTRUCTION = _reference_panel()
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Tables:
+class QuadratureTables:
     """A fitted model on quadrature nodes, for the objective and the solvers."""
 
     marginals: Marginal  # leading axis k
-    grid: Grid  # leading axis k
+    grid: QuadratureGrid  # leading axis k
     left: jax.Array  # (P,) model i of each pair, in rising order
     right: jax.Array  # (P,) model j > i of each pair
     kernel: jax.Array  # (P, G, G) density at model j's nodes given model i's node
@@ -294,7 +294,7 @@ class Tables:
 
 def build_tables(
     marginals: Marginal, copulas: Copula, cost: jax.Array, left: Any, right: Any, panels: int | None = None
-) -> Tables:
+) -> QuadratureTables:
     """Build the grids of all models, and the transition kernels of pairs of models.
 
     Args:
@@ -307,10 +307,10 @@ def build_tables(
     grid = jax.vmap(partial(build_grid, panels=panels))(marginals)
     left, right = jnp.asarray(left, int), jnp.asarray(right, int)
     kernel = jax.vmap(transition_kernel)(copulas, take_entries(grid, left), take_entries(grid, right))
-    return Tables(marginals, grid, left, right, kernel, cost)
+    return QuadratureTables(marginals, grid, left, right, kernel, cost)
 
 
-def transition_kernel(copula: Copula, source: Grid, target: Grid) -> jax.Array:
+def transition_kernel(copula: Copula, source: QuadratureGrid, target: QuadratureGrid) -> jax.Array:
     """Return the density at the target's nodes given the source's node: (G, G).
 
     The density follows from the conditional cdf h(v given u) on the edges of the target's cells, and rows integrate to
@@ -331,7 +331,7 @@ def transition_kernel(copula: Copula, source: Grid, target: Grid) -> jax.Array:
     return target.density(jnp.pad(cumulative, ((0, 0), (1, 1)), constant_values=((0, 0), (0.0, 1.0))))
 
 
-def arrival_densities(tables: Tables, first: jax.Array, deferred: jax.Array) -> jax.Array:
+def arrival_densities(tables: QuadratureTables, first: jax.Array, deferred: jax.Array) -> jax.Array:
     """Compute the density a_j of the queries that reach each model, at the nodes of its grid: (k, G).
 
     `first` () is the model asked first, and `deferred` (P, G) the part of each node's weight that i defers to j.
@@ -413,7 +413,7 @@ class Outcome:
 
 
 def outcome_of_cuts(
-    tables: Tables,
+    tables: QuadratureTables,
     u: jax.Array,
     links: jax.Array,
     first: jax.Array,
@@ -434,8 +434,10 @@ def outcome_of_cuts(
         refusal_cuts: (k,) ranks up to which models refuse, at most u; u for the last model. None: no refusals.
     """
     grid, zeros = tables.grid, jnp.zeros_like(u)
-    below = jax.vmap(Grid.weights_below)(grid, u)
-    below_refused = jnp.zeros_like(below) if refusal_cuts is None else jax.vmap(Grid.weights_below)(grid, refusal_cuts)
+    below = jax.vmap(QuadratureGrid.weights_below)(grid, u)
+    below_refused = (
+        jnp.zeros_like(below) if refusal_cuts is None else jax.vmap(QuadratureGrid.weights_below)(grid, refusal_cuts)
+    )
     density = arrival_densities(tables, first, links[:, None] * (below - below_refused)[tables.left])
     answered = grid.weight - below
     wrong = (answered * (1 - grid.quantile) * density).sum(-1)
