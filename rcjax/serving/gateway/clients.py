@@ -283,7 +283,7 @@ class ClientLimits:
     def reserve(self, client: Client, estimate_cost: Callable[[], float]) -> Iterator[None]:
         """Put aside the money that a request may cost its client, if the client's money is limited.
 
-        Raises ApiError: 429 if less is left, 503 while the ledger is away and the client's spending was never read.
+        Raises ApiError: 429 if less is left, 503 while the client's spending is unknown.
         """
         if client.name is None or client.money is None:
             yield
@@ -291,8 +291,8 @@ class ClientLimits:
         now = time.time()
         total = self._total(client, now)
         if total.is_unknown:
-            problem = f"the spending of {client.name} is not known yet, because the ledger does not answer: try again"
-            raise ApiError(503, problem, "ledger_unavailable", retry_after=1.0)
+            problem = f"the spending of {client.name} is not known now, because its store cannot be read: try again"
+            raise ApiError(503, problem, "spending_unknown", retry_after=1.0)
         cost = estimate_cost()
         state = self._by_client.setdefault(client.name, _ClientState())
         every, bounds = client.money.every, client.money.bounds(now)

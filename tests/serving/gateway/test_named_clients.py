@@ -179,6 +179,26 @@ def test_a_request_refused_for_reserved_money_may_be_tried_again_at_once():
         assert refused.value.headers["x-should-retry"] == "false"
 
 
+def test_no_money_is_spent_while_the_file_of_the_clients_spending_fails(tmp_path):
+    """Each worker counted alone, and admitted the whole money."""
+    client, path = Client("0" * 64, money=Period(1.0, "month"), name="a"), tmp_path / "clients"
+    totals = TotalsFile(path)
+    limits = ClientLimits(totals)
+    limits.pay(client, 0.25)
+    totals.sync()
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(OSError):
+        totals.sync()
+    with pytest.raises(ApiError, match="try again") as refused, limits.reserve(client, lambda: 0.1):
+        pass
+    assert (refused.value.status, refused.value.reason) == (503, "spending_unknown")
+    path.rmdir()
+    totals.sync()
+    with limits.reserve(client, lambda: 0.1):
+        pass
+
+
 def test_what_a_running_request_has_paid_is_not_reserved_too():
     client, limits = Client("0" * 64, money=Period(1.0, "month"), name="a"), ClientLimits(TotalsFile(None))
     with limits.reserve(client, lambda: 0.75):
