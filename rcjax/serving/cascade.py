@@ -295,6 +295,11 @@ class Cascade:
         top = len(self.policy.rungs) - 1
         return self._estimate_rung(query, min(math.ceil(self.billing.position_of(query.client)), top) if top else 0)
 
+    def continue_from(self, before: Cascade, models: Iterable[str]) -> None:
+        """Continue the bill of the cascade that this one replaces, and the paces of these models."""
+        self.billing.continue_from(before.billing)
+        self._caller.continue_paces(before._caller, models)
+
     def signal_of(self, model: str) -> Any:
         """Return the signal that reads a model's confidence."""
         return self._caller.endpoints[model].signal

@@ -253,9 +253,8 @@ class Catalog:
         unchanged = [name for name, model in self.models.items() if before.models.get(name) == model]
         self.unjudged_caller.continue_paces(before.unjudged_caller, unchanged)
         for name, deployment in self.policies.items():
-            if deployment is before.policies[name]:
-                continue
-            deployment.cascade.billing.continue_from(before.policies[name].cascade.billing)
+            if deployment is not before.policies[name]:
+                deployment.cascade.continue_from(before.policies[name].cascade, unchanged)
 
     def changed_policies(self, before: Catalog | None) -> list[str]:
         """Return the names of policies that are new or have changed."""
