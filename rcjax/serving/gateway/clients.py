@@ -205,22 +205,29 @@ def hash_key(key: str) -> str:
 
 
 def _read_tables(path: str | os.PathLike[str]) -> dict[str, Any]:
-    tables = read_table(path)
-    for name, entry in tables.items() if isinstance(tables, Mapping) else ():
+    _require_toml(path)
+    tables: dict[str, Any] = read_table(path)
+    for name, entry in tables.items():
         if not isinstance(entry, Mapping):
             raise ValueError(
                 f"{Path(path).name}: {name} is not a table: write a table for each client, such as [team-a]"
             )
-    return dict(tables) if isinstance(tables, Mapping) else {}
+    return tables
+
+
+def _require_toml(path: str | os.PathLike[str]) -> None:
+    if Path(path).suffix.lower() != ".toml":
+        raise ValueError(f"{Path(path).name}: a file of keys is TOML: give a name that ends in .toml")
 
 
 def add_key(name: str, path: str | os.PathLike[str]) -> str:
     """Add a client to a file of keys, and return its key; the file has only the hash. A missing file is made.
 
-    Raises ValueError for an invalid name, or a name that the file has already, and OSError.
+    Raises ValueError for a file that is not TOML, an invalid name, or a name that the file has already, and OSError.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(_describe_invalid_name(name))
+    _require_toml(path)
     path = Path(path)
     with lock_folder_of(path):
         if path.exists() and name in _read_tables(path):

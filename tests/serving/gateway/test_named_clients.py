@@ -80,6 +80,18 @@ def test_a_key_is_printed_once_and_its_hash_is_kept(tmp_path, monkeypatch):
     assert (tmp_path / "keys.toml").read_text().startswith(text.rstrip())
 
 
+@pytest.mark.parametrize("text", [None, "{}"])
+def test_a_file_of_keys_that_is_not_toml_is_refused_and_not_written(tmp_path, text):
+    """A table of TOML was added to a file of JSON."""
+    path = tmp_path / "keys.json"
+    if text is not None:
+        path.write_text(text)
+    for use in (lambda: add_key("a", path), lambda: KeyRing.read(path, (), ())):
+        with pytest.raises(ValueError, match=r"^keys\.json: .* give a name that ends in \.toml$"):
+            use()
+    assert (path.read_text() if path.exists() else None) == text
+
+
 @pytest.mark.skipif(files.fcntl is None, reason="a system without locks of files")
 def test_two_keys_that_are_made_at_once_are_both_kept(tmp_path, monkeypatch):
     path, waits, made, real = tmp_path / "keys.toml", threading.Event(), [], clients.secrets.token_urlsafe
