@@ -21,7 +21,7 @@ from rcjax.policy.following import MAX_COST_RATIO, AbstractBill, Bill, PeriodBil
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.serving.call_log import Call, CallLog, Charge
-from rcjax.serving.failures import CascadeWarning
+from rcjax.serving.failures import ApiError, CascadeWarning
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.totals import QueryCount, Total, TotalsFile, TotalStore
 
@@ -47,6 +47,14 @@ class BudgetSpentError(RuntimeError):
             problem = f"the money left of {period} does not cover this request"
             super().__init__(f"{problem}: the next {period.every} begins {format_minute(end)}")
         self.end = end
+
+
+class SpendingUnknownError(ApiError):
+    """The spending of a policy or a client cannot be read or recorded."""
+
+    def __init__(self, name: str) -> None:
+        problem = f"the spending of {name} is not known now, because its store cannot be read: try again"
+        super().__init__(503, problem, "spending_unknown", retry_after=1.0)
 
 
 def format_minute(time: float) -> str:
@@ -172,7 +180,8 @@ class Billing:
             estimate_cost: returns the money that a candidate may cost.
             client: the client's name.
 
-        Raises BudgetSpentError if the money left for a period covers no candidate, and the service stops at its budget.
+        If the service stops at its budget, raises BudgetSpentError if the money left for a period covers no candidate,
+        and SpendingUnknownError while that is unknown.
         """
         if isinstance(self.bill, PeriodBill):
             with self._reserve_covered(self.bill.period, candidates, estimate_cost) as candidate:
@@ -186,9 +195,11 @@ class Billing:
         self, period: Period, candidates: Sequence[Candidate], estimate_cost: Callable[[Candidate], float]
     ) -> Iterator[Candidate]:
         """Yield the first candidate that the period's money covers, or the cheapest one, and put its cost aside."""
+        if self.stops_at_budget and self._is_spending_unknown:
+            raise SpendingUnknownError(self.charge.policy)
         now, costs = time.time(), [estimate_cost(candidate) for candidate in candidates]
         covered = [index for index, cost in enumerate(costs) if self._covers(cost)]
-        if not covered and self.stops_at_budget and not self._is_spending_unknown:
+        if not covered and self.stops_at_budget:
             (start, end), left = period.bounds(now), self.money_left or 0.0
             if covers(left, min(costs)):
                 raise BudgetSpentError(period, None)

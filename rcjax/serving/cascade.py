@@ -169,7 +169,8 @@ class Cascade:
         observe_shadow: called for each query drawn as a shadow query, with "asked" or with the resource that it lacks:
             "no slot", "no memory" or "no money".
         stops_at_budget: whether a query that the money for a period does not cover raises
-            `rcjax.serving.billing.BudgetSpentError`, rather than get the answer of the cheapest rung.
+            `rcjax.serving.billing.BudgetSpentError`, rather than get the answer of the cheapest rung; and while
+            its spending is unknown, `rcjax.serving.billing.SpendingUnknownError`.
 
     Raises ValueError for invalid arguments. Use one cascade within one event loop, and leave it as a context
     (`async with`) or `await cascade.close()`, so that shadow calls under way are finished.

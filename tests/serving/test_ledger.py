@@ -22,7 +22,7 @@ from helpers.redis_store import Proxy, in_a_store, store
 
 from rcjax.policy.ladder import Period
 from rcjax.serving import ledger as module
-from rcjax.serving.billing import Billing
+from rcjax.serving.billing import Billing, SpendingUnknownError
 from rcjax.serving.failures import ApiError
 from rcjax.serving.gateway.clients import Client, ClientLimits
 from rcjax.serving.ledger import Ledger, address_of
@@ -293,7 +293,10 @@ def test_the_spending_of_a_client_or_policy_that_is_new_while_the_ledger_is_away
     with pytest.raises(ApiError, match="is not known now") as refused, limits.reserve(new, lambda: 0.1):
         pass
     assert (refused.value.status, refused.value.reason) == (503, "spending_unknown")
-    billing = Billing(LADDER, name, None, one, stops_at_budget=True)
+    stopping = Billing(LADDER, name, None, one, stops_at_budget=True)
+    with pytest.raises(SpendingUnknownError), stopping.reserve_candidate(("dear", "cheap"), lambda _: 0.0):
+        pass
+    billing = Billing(LADDER, name, None, one)
     assert billing.position == 0.0
     with (
         billing.reserve_candidate(("dear", "cheap"), lambda _: 0.0) as candidate,

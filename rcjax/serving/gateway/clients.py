@@ -33,7 +33,7 @@ from starlette.datastructures import Headers
 from rcjax._base.codec import Between, Reads, Record, read_table, read_value
 from rcjax._base.files import lock_folder_of, write_atomically
 from rcjax.policy.ladder import Period, split_per_period
-from rcjax.serving.billing import covers, format_minute, reserving
+from rcjax.serving.billing import SpendingUnknownError, covers, format_minute, reserving
 from rcjax.serving.failures import ApiError
 from rcjax.serving.totals import Total, TotalStore
 
@@ -290,7 +290,7 @@ class ClientLimits:
     def reserve(self, client: Client, estimate_cost: Callable[[], float]) -> Iterator[None]:
         """Put aside the money that a request may cost its client, if the client's money is limited.
 
-        Raises ApiError: 429 if less is left, 503 while the client's spending is unknown.
+        Raises ApiError 429 if less is left, SpendingUnknownError (503) while the client's spending is unknown.
         """
         if client.name is None or client.money is None:
             yield
@@ -298,8 +298,7 @@ class ClientLimits:
         now = time.time()
         total = self._total(client, now)
         if total.is_unknown:
-            problem = f"the spending of {client.name} is not known now, because its store cannot be read: try again"
-            raise ApiError(503, problem, "spending_unknown", retry_after=1.0)
+            raise SpendingUnknownError(client.name)
         cost = estimate_cost()
         state = self._by_client.setdefault(client.name, _ClientState())
         every, bounds = client.money.every, client.money.bounds(now)
