@@ -266,18 +266,18 @@ def test_lost_totals_are_no_new_money_while_a_worker_knows_them(tmp_path, today)
 
 def test_a_full_disk_is_a_warning_once_and_totals_are_saved_later(tmp_path, today, monkeypatch):
     path = tmp_path / "calls.jsonl"
-    worker, real = Worker(path, today), TotalsFile._sync
+    worker, real = Worker(path, today), totals.try_lock
     assert worker.billing.position > 0
 
-    def full(self, patience):
+    def full(file, patience):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(TotalsFile, "_sync", full)
+    monkeypatch.setattr(totals, "try_lock", full)
     with pytest.warns(CascadeWarning, match=r"cannot save spending to .*totals: No space") as warned:
         paid = ask(worker, today, range(5))
     assert len(warned) == 1
     assert worker.billing.position_of("a") == worker.billing.position == 0
-    monkeypatch.setattr(TotalsFile, "_sync", real)
+    monkeypatch.setattr(totals, "try_lock", real)
     paid += ask(worker, today, range(5, 10))
     assert worker.billing.position > 0
     assert Worker(path, today).billing.money_left == pytest.approx(200 - paid)

@@ -218,7 +218,7 @@ def test_an_error_in_a_step_of_the_watch_ends_no_watch(line, monkeypatch):
             assert refusals(service.get("/metrics").body.decode(), "policy") == 1
         assert line().endswith(" from now on: small alone")  # it is tried again, though the file has not changed
         with monkeypatch.context() as broken:
-            broken.setattr(gateway_module.Gateway, "_signatures", failing(gateway_module.Gateway._signatures))
+            broken.setattr(gateway_module, "file_signature", failing(gateway_module.file_signature))
             assert line() == "new files are not loaded: boom"
         alone("middle").save(service.folder / "policy.json")
         assert line().endswith(" from now on: middle alone")
