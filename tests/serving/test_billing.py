@@ -20,7 +20,6 @@ from rcjax.serving import billing, totals
 from rcjax.serving.billing import Billing, BudgetSpentError
 from rcjax.serving.call_log import CallLog, queries_per_day
 from rcjax.serving.failures import CascadeWarning
-from rcjax.serving.totals import TotalsFile
 
 PLAIN = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
 COSTS = {"small": 0.02, "middle": 0.05, "large": 0.3}
