@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from rcjax._base.codec import visible
 from rcjax.policy.following import MAX_COST_RATIO, AbstractBill, Bill, PeriodBill, client_bill, new_bill
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.serving.call_log import Call, CallLog, Charge
-from rcjax.serving.failures import CascadeWarning
+from rcjax.serving.failures import ApiError, CascadeWarning
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.totals import QueryCount, Total, TotalsFile, TotalStore
 
@@ -49,6 +49,14 @@ class BudgetSpentError(RuntimeError):
         self.end = end
 
 
+class SpendingUnknownError(ApiError):
+    """The spending of a policy or a client cannot be read or recorded."""
+
+    def __init__(self, name: str) -> None:
+        problem = f"the spending of {name} is not known now, because its store cannot be read: try again"
+        super().__init__(503, problem, "spending_unknown", retry_after=1.0)
+
+
 def format_minute(time: float) -> str:
     """Format a time in seconds since 1970 for people, to the minute."""
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M UTC")
@@ -71,13 +79,20 @@ def reserving(reserved: dict[object, float], cost: float) -> Iterator[object]:
         del reserved[key]
 
 
-def covers(left: float, cost: float) -> bool:
+def is_enough(left: float, cost: float) -> bool:
     """Return whether the money left covers a cost; spent money covers nothing, even if the cost is $0."""
     return cost <= left and left > 0
 
 
 def _has_content(path: str) -> bool:
     return os.path.exists(path) and os.path.getsize(path) > 0
+
+
+class _CountedQueries(NamedTuple):
+    """The queries of other processes that a bill has counted in a period; each period begins at 0."""
+
+    total: Total
+    queries: float
 
 
 class Billing:
@@ -111,8 +126,7 @@ class Billing:
         self._successor: Billing | None = None  # takes over when the policy's file has changed
         self._clients: dict[str, Bill] = {}  # bills by the client's name
         self.stops_at_budget = stops_at_budget
-        self._last_read: tuple[Total | None, float] = None, 0.0  # a period's total, and the queries of others in it
-        self._has_begun = False
+        self._counted: _CountedQueries | None = None  # before the first reading
         if self._shared_total() is not None and self._totals is not None:
             self._totals.start()
         self._read_spending()
@@ -172,25 +186,28 @@ class Billing:
             estimate_cost: returns the money that a candidate may cost.
             client: the client's name.
 
-        Raises BudgetSpentError if the money left for a period covers no candidate, and the service stops at its budget.
+        If the service stops at its budget, raises BudgetSpentError if the money left for a period covers no candidate,
+        and SpendingUnknownError while that is unknown.
         """
         if isinstance(self.bill, PeriodBill):
-            with self._reserve_covered(self.bill.period, candidates, estimate_cost) as candidate:
+            with self._reserve_in_period(self.bill.period, candidates, estimate_cost) as candidate:
                 yield candidate
         else:  # the bill of the policy, or of a client with a name, may aim at $0
             bill = self.bill if client is None else self._clients.get(client)
             yield candidates[-1] if bill is not None and not bill.target_cost(time.time()) else candidates[0]
 
     @contextmanager
-    def _reserve_covered(
+    def _reserve_in_period(
         self, period: Period, candidates: Sequence[Candidate], estimate_cost: Callable[[Candidate], float]
     ) -> Iterator[Candidate]:
         """Yield the first candidate that the period's money covers, or the cheapest one, and put its cost aside."""
+        if self.stops_at_budget and self._is_spending_unknown:
+            raise SpendingUnknownError(self.charge.policy)
         now, costs = time.time(), [estimate_cost(candidate) for candidate in candidates]
-        covered = [index for index, cost in enumerate(costs) if self._covers(cost)]
-        if not covered and self.stops_at_budget and not self._is_spending_unknown:
+        covered = [index for index, cost in enumerate(costs) if self._can_reserve(cost)]
+        if not covered and self.stops_at_budget:
             (start, end), left = period.bounds(now), self.money_left or 0.0
-            if covers(left, min(costs)):
+            if is_enough(left, min(costs)):
                 raise BudgetSpentError(period, None)
             if start not in (self._warned_spent, self._warned_refusal):
                 self._warned_refusal = start
@@ -205,7 +222,7 @@ class Billing:
     @contextmanager
     def reserve_shadow(self, cost: float) -> Iterator[bool]:
         """Put aside the money for shadow calls until their end; yield False if the period's money does not cover it."""
-        is_covered = self._covers(cost)
+        is_covered = self._can_reserve(cost)
         with self.reserve(cost if is_covered else 0.0):
             yield is_covered
 
@@ -213,11 +230,11 @@ class Billing:
         """Put aside the money for calls whose cost may exceed the money left."""
         return reserving(self._reserved, cost)
 
-    def _covers(self, cost: float) -> bool:
+    def _can_reserve(self, cost: float) -> bool:
         """Return whether the period's money covers a cost; False while the spending of others is unknown."""
         if self._is_spending_unknown:
             return False
-        return self.money_left is None or covers(self.money_left - math.fsum(self._reserved.values()), cost)
+        return self.money_left is None or is_enough(self.money_left - math.fsum(self._reserved.values()), cost)
 
     def pay(self, calls: Sequence[Call], expected: float | None = None, client: str | None = None) -> None:
         """Add the cost of a query to the bill, if there is one.
@@ -299,13 +316,13 @@ class Billing:
         if isinstance(self.bill, Bill):
             self.bill = replace(self.bill, balance=amount)
         elif isinstance(self.bill, PeriodBill):
-            if not self._has_begun and not self._is_spending_unknown:
-                self._has_begun = True
-                self._last_read = total, others  # queries before the start are not current traffic
+            if self._counted is None and not self._is_spending_unknown:
+                self._counted = _CountedQueries(total, others)  # queries before the start are not current traffic
                 self._continue_query_count(total)
-            last_total, last_others = self._last_read
-            new = others - last_others if total is last_total else others  # a new period begins at 0
-            now, self._last_read = time.time(), (total, others)
+            now, new = time.time(), 0.0
+            if self._counted is not None:
+                new = others - self._counted.queries if total is self._counted.total else others
+                self._counted = _CountedQueries(total, others)
             self.bill = replace(self.bill.at_time(now).after_cost(0.0, now, queries=int(new)), spent=amount)
             total.own_query_count = QueryCount(self.bill.queries, self.bill.time) if total.own_query_count else None
 
@@ -352,7 +369,7 @@ class Billing:
         if isinstance(own, Bill) and isinstance(other, Bill):
             self.bill = replace(own, balance=other.balance)
         elif isinstance(self._totals, TotalsFile) and isinstance(before._totals, TotalsFile):
-            self._totals, self._has_begun = before._totals, False
+            self._totals, self._counted = before._totals, None
             self._shared_total()  # registers this period's total, so that `publish` reads it
             self._totals.publish()
             self._read_spending()

@@ -169,7 +169,8 @@ class Cascade:
         observe_shadow: called for each query drawn as a shadow query, with "asked" or with the resource that it lacks:
             "no slot", "no memory" or "no money".
         stops_at_budget: whether a query that the money for a period does not cover raises
-            `rcjax.serving.billing.BudgetSpentError`, rather than get the answer of the cheapest rung.
+            `rcjax.serving.billing.BudgetSpentError`, rather than get the answer of the cheapest rung; and while
+            its spending is unknown, `rcjax.serving.billing.SpendingUnknownError`.
 
     Raises ValueError for invalid arguments. Use one cascade within one event loop, and leave it as a context
     (`async with`) or `await cascade.close()`, so that shadow calls under way are finished.
@@ -294,6 +295,11 @@ class Cascade:
         """Estimate the money that an answer may cost, on the upper of the two rungs around the policy's position."""
         top = len(self.policy.rungs) - 1
         return self._estimate_rung(query, min(math.ceil(self.billing.position_of(query.client)), top) if top else 0)
+
+    def continue_from(self, before: Cascade, models: Iterable[str]) -> None:
+        """Continue the bill of the cascade that this one replaces, and the paces of these models."""
+        self.billing.continue_from(before.billing)
+        self._caller.continue_paces(before._caller, models)
 
     def signal_of(self, model: str) -> Any:
         """Return the signal that reads a model's confidence."""

@@ -347,8 +347,11 @@ class Caller:
         self._paces = {model: endpoint.guess_pace() for model, endpoint in endpoints.items()}
 
     def continue_paces(self, before: Caller, models: Iterable[str]) -> None:
-        """Continue the paces of these models from the caller that this one replaces."""
-        self._paces |= {model: before._paces[model] for model in models}
+        """Continue the paces of these models, if their signals stay too, from the caller that this one replaces."""
+        for model in models:
+            old, new = before.endpoints.get(model), self.endpoints.get(model)
+            if old is not None and new is not None and old.signal == new.signal:
+                self._paces[model] = before._paces[model]
 
     def estimate_cost(self, query: Query, model: str) -> float:
         """Estimate the money that an answer may cost, from the length of the prompt and the limit on tokens."""

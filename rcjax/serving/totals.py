@@ -192,29 +192,36 @@ class TotalsFile:
         Args:
             waits: whether to wait up to `LOCK_SECONDS` for the file's lock; an event loop may not.
         """
-        now = self._tried_at = time.monotonic()
+        was_unknown, self._tried_at = self.is_unknown, time.monotonic()
         try:
             self.sync(LOCK_SECONDS if waits else 0.0)
         except OSError as problem:
-            is_brief = isinstance(problem, TimeoutError) and now - self._synced_at < _LOCKED_SECONDS
-            if not is_brief and not self.is_unknown:
+            if self.is_unknown and not was_unknown:
                 news = f"cannot save spending to {self.path}: {problem.strerror or problem}"
-                then = "the cheapest rung answers until this works"
+                then = "until this works the cheapest rung answers, or nothing with --stop-at-budget"
                 warnings.warn(visible(f"{news}: {then}"), CascadeWarning, stacklevel=2)
-                self.is_unknown = True
-        else:
-            self.is_unknown, self._synced_at = False, now
 
     def total(self, name: str, every: str, bounds: tuple[float, float]) -> TotalInFile:
         """Return the total of a name in a period."""
         return self._totals.setdefault((name, every, bounds[1]), TotalInFile(self))
 
     def sync(self, patience: float = LOCK_SECONDS) -> None:
-        """Write the totals of this process, and read the totals of others.
+        """Write the totals of this process, and read the totals of others; spending is unknown while this fails.
 
         Raises OSError on failure, and TimeoutError, a kind of it, if another process or thread holds the file's lock
         for `patience` seconds. With 0 it never waits, so that an event loop may call it.
         """
+        now = time.monotonic()
+        try:
+            self._sync_alone(patience)
+        except OSError as problem:
+            is_brief = isinstance(problem, TimeoutError) and now - self._synced_at < _LOCKED_SECONDS
+            self.is_unknown = self.is_unknown or not is_brief
+            raise
+        self.is_unknown, self._synced_at = False, now
+
+    def _sync_alone(self, patience: float) -> None:
+        """Synchronise while no other thread does."""
         if not self._sync_lock.acquire(timeout=patience):
             raise TimeoutError(errno.ETIMEDOUT, "another thread synchronises totals")
         try:
@@ -244,6 +251,8 @@ class TotalsFile:
         try:
             file = os.open(self.path, os.O_RDWR | (os.O_CREAT if is_needed else 0) | getattr(os, "O_BINARY", 0), 0o600)
         except FileNotFoundError:
+            if is_needed:  # the folder is missing
+                raise
             return
         try:
             if not try_lock(file, patience):

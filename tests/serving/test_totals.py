@@ -226,6 +226,17 @@ def test_a_sync_looks_at_each_row_once(path):
     assert {other.total(f"client {client}", "month", (0.0, 4e9)).last_read() for client in range(3_000)} == {(2.0, 1)}
 
 
+def test_payments_without_a_folder_are_unknown_until_it_is_back(path):
+    one = TotalsFile(path.parent / "lost" / "totals")
+    page_of(one).add(1.0)
+    with pytest.raises(FileNotFoundError):
+        one.sync()
+    assert page_of(one).is_unknown
+    (path.parent / "lost").mkdir()
+    one.sync()
+    assert not page_of(one).is_unknown
+
+
 def test_without_a_file_nothing_is_shared():
     alone = TotalsFile(None)
     page_of(alone).add(1.0)

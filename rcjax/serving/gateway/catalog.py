@@ -48,6 +48,8 @@ _OPERATOR_OPTIONS = THINKING | {"service_tier"}
 #: Options that no client can replace.
 FIXED_OPTIONS = _OPERATOR_OPTIONS.union(TOKEN_LIMITS)
 
+_SLOTS_PER_REQUEST = 2  # slots of a caller for each request in progress, whose votes are asked for at the same time
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -253,9 +255,8 @@ class Catalog:
         unchanged = [name for name, model in self.models.items() if before.models.get(name) == model]
         self.unjudged_caller.continue_paces(before.unjudged_caller, unchanged)
         for name, deployment in self.policies.items():
-            if deployment is before.policies[name]:
-                continue
-            deployment.cascade.billing.continue_from(before.policies[name].cascade.billing)
+            if deployment is not before.policies[name]:
+                deployment.cascade.continue_from(before.policies[name].cascade, unchanged)
 
     def changed_policies(self, before: Catalog | None) -> list[str]:
         """Return the names of policies that are new or have changed."""
@@ -359,7 +360,7 @@ class CatalogMaker:
                 deployments[name] = self._deploy(name, policy, models, before)
             except ValueError as problem:
                 raise ValueError(f"{self._source_of(name, policy)}: {problem}") from None
-        caller = Caller(endpoints, self.log, 2 * settings.limits.concurrency, self.observe)
+        caller = Caller(endpoints, self.log, _SLOTS_PER_REQUEST * settings.limits.concurrency, self.observe)
         return Catalog(deployments, models, caller, settings.make_key_ring(deployments, models))
 
     def _source_of(self, name: str, policy: AbstractPolicy | None) -> str:
@@ -411,7 +412,7 @@ class CatalogMaker:
             ledger=self.ledger,
             name=name,
             models=called,
-            concurrency=2 * limits.concurrency,
+            concurrency=_SLOTS_PER_REQUEST * limits.concurrency,
             timeout=limits.timeout,
             retries=limits.retries,
             shadow=settings.shadow if before is None else before.policies[name].cascade.shadow_share,

@@ -33,7 +33,7 @@ from starlette.datastructures import Headers
 from rcjax._base.codec import Between, Reads, Record, read_table, read_value
 from rcjax._base.files import lock_folder_of, write_atomically
 from rcjax.policy.ladder import Period, split_per_period
-from rcjax.serving.billing import covers, format_minute, reserving
+from rcjax.serving.billing import SpendingUnknownError, format_minute, is_enough, reserving
 from rcjax.serving.failures import ApiError
 from rcjax.serving.totals import Total, TotalStore
 
@@ -173,10 +173,10 @@ class KeyRing:
 
     def by_name(self, name: str | None) -> Client | None:
         """Return the client of a name; None if no client has the name."""
-        return None if name is None else self._names.get(name)
+        return None if name is None else self._clients_by_name.get(name)
 
     @cached_property
-    def _names(self) -> dict[str | None, Client]:
+    def _clients_by_name(self) -> dict[str | None, Client]:
         return {client.name: client for client in self.named}
 
     def client_of(self, headers: Headers) -> Client:
@@ -205,22 +205,29 @@ def hash_key(key: str) -> str:
 
 
 def _read_tables(path: str | os.PathLike[str]) -> dict[str, Any]:
-    tables = read_table(path)
-    for name, entry in tables.items() if isinstance(tables, Mapping) else ():
+    _require_toml(path)
+    tables: dict[str, Any] = read_table(path)
+    for name, entry in tables.items():
         if not isinstance(entry, Mapping):
             raise ValueError(
                 f"{Path(path).name}: {name} is not a table: write a table for each client, such as [team-a]"
             )
-    return dict(tables) if isinstance(tables, Mapping) else {}
+    return tables
+
+
+def _require_toml(path: str | os.PathLike[str]) -> None:
+    if Path(path).suffix.lower() != ".toml":
+        raise ValueError(f"{Path(path).name}: a file of keys is TOML: give a name that ends in .toml")
 
 
 def add_key(name: str, path: str | os.PathLike[str]) -> str:
     """Add a client to a file of keys, and return its key; the file has only the hash. A missing file is made.
 
-    Raises ValueError for an invalid name, or a name that the file has already, and OSError.
+    Raises ValueError for a file that is not TOML, an invalid name, or a name that the file has already, and OSError.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(_describe_invalid_name(name))
+    _require_toml(path)
     path = Path(path)
     with lock_folder_of(path):
         if path.exists() and name in _read_tables(path):
@@ -243,9 +250,9 @@ class _ClientState:
     """Number of requests that have been admitted and have not ended."""
     reserved: dict[object, float] = field(default_factory=dict)
     """Money put aside for each of the admitted requests."""
-    minute: float = 0.0
+    minute_end: float = 0.0
     """End of the minute of the last request, in seconds since 1970."""
-    requests: int = 0
+    requests_in_minute: int = 0
     """Number of requests in the minute of the last request."""
 
 
@@ -283,7 +290,7 @@ class ClientLimits:
     def reserve(self, client: Client, estimate_cost: Callable[[], float]) -> Iterator[None]:
         """Put aside the money that a request may cost its client, if the client's money is limited.
 
-        Raises ApiError: 429 if less is left, 503 while the ledger is away and the client's spending was never read.
+        Raises ApiError 429 if less is left, SpendingUnknownError (503) while the client's spending is unknown.
         """
         if client.name is None or client.money is None:
             yield
@@ -291,17 +298,16 @@ class ClientLimits:
         now = time.time()
         total = self._total(client, now)
         if total.is_unknown:
-            problem = f"the spending of {client.name} is not known yet, because the ledger does not answer: try again"
-            raise ApiError(503, problem, "ledger_unavailable", retry_after=1.0)
+            raise SpendingUnknownError(client.name)
         cost = estimate_cost()
         state = self._by_client.setdefault(client.name, _ClientState())
         every, bounds = client.money.every, client.money.bounds(now)
         left = client.money.money - total.last_read().money_of_all
-        if not covers(left, cost):
+        if not is_enough(left, cost):
             problem = f"{client.name} may spend {client.money}, and the money left does not cover this request"
             message = f"{problem}: the next {every} begins {format_minute(bounds[1])}"
             raise ApiError(429, message, "client_limit", retry_after=bounds[1] - now, no_retry=True)
-        if not covers(left - math.fsum(state.reserved.values()), cost):
+        if not is_enough(left - math.fsum(state.reserved.values()), cost):
             reason = "its running requests have reserved the money that is left"
             message = f"{client.name} may spend {client.money}, and {reason}: try again"
             raise ApiError(429, message, "too_many_requests", retry_after=1.0, counted_as="client_limit")
@@ -333,14 +339,14 @@ class ClientLimits:
         """Count a request in its minute, together with other workers. Raises ApiError 429 beyond the limit."""
         start = now - now % _MINUTE
         end = start + _MINUTE
-        if state.minute != end:
-            state.minute, state.requests = end, 0
+        if state.minute_end != end:
+            state.minute_end, state.requests_in_minute = end, 0
         total = self._totals.total(_total_key(name), "minute", (start, end))
-        if state.requests + int(total.last_read().queries_of_others) >= limit:
+        if state.requests_in_minute + int(total.last_read().queries_of_others) >= limit:
             problem = f"{name} may send {limit:,} requests a minute: the next one begins {format_minute(end)}"
             raise ApiError(429, problem, "client_limit", retry_after=end - now)
         total.add(0.0, 1)
-        state.requests += 1
+        state.requests_in_minute += 1
 
 
 def _total_key(name: str) -> str:

@@ -213,18 +213,19 @@ class Gateway:
     async def _reload_files(self) -> None:
         """Read the files again if one has changed, or on a signal; if a file is invalid, the old policies stay.
 
-        A file that cannot be read is tried again each time.
+        A file that cannot be read is tried again each time, as are policies that cannot take over.
         """
         files, is_requested = self._signatures(), self.reload_requested.is_set()
         if not is_requested and files == self._files:
             return
         self._files = files
         self.reload_requested.clear()
-        before = self.catalog
+        before, catalog = self.catalog, None
         try:
             catalog = await asyncio.to_thread(self._maker.read, before)
+            self.install(catalog, before)
         except Exception as problem:  # a file may hold anything
-            if isinstance(problem, OSError):  # the problem may pass without a change of the file
+            if catalog is not None or isinstance(problem, OSError):  # it may pass without a change of the file
                 self._files = None
             refusal = files, describe_problem(problem)
             if refusal == self._refusal and not is_requested:
@@ -235,7 +236,6 @@ class Gateway:
             _LOGGER.error("a new file is refused, the old policies stay: %s", refusal[1])
             return
         self._refusal = None
-        self.install(catalog, before)
         for line in catalog.describe_changes(before, self.settings.models_file.name):
             _LOGGER.info(visible(line))
 

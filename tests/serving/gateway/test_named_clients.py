@@ -80,6 +80,18 @@ def test_a_key_is_printed_once_and_its_hash_is_kept(tmp_path, monkeypatch):
     assert (tmp_path / "keys.toml").read_text().startswith(text.rstrip())
 
 
+@pytest.mark.parametrize("text", [None, "{}"])
+def test_a_file_of_keys_that_is_not_toml_is_refused_and_not_written(tmp_path, text):
+    """A table of TOML was added to a file of JSON."""
+    path = tmp_path / "keys.json"
+    if text is not None:
+        path.write_text(text)
+    for use in (lambda: add_key("a", path), lambda: KeyRing.read(path, (), ())):
+        with pytest.raises(ValueError, match=r"^keys\.json: .* give a name that ends in \.toml$"):
+            use()
+    assert (path.read_text() if path.exists() else None) == text
+
+
 @pytest.mark.skipif(files.fcntl is None, reason="a system without locks of files")
 def test_two_keys_that_are_made_at_once_are_both_kept(tmp_path, monkeypatch):
     path, waits, made, real = tmp_path / "keys.toml", threading.Event(), [], clients.secrets.token_urlsafe
@@ -177,6 +189,26 @@ def test_a_request_refused_for_reserved_money_may_be_tried_again_at_once():
         with pytest.raises(ApiError, match="the next month begins") as refused:
             limits.reserve(client, lambda: 1.1).__enter__()
         assert refused.value.headers["x-should-retry"] == "false"
+
+
+def test_no_money_is_spent_while_the_file_of_the_clients_spending_fails(tmp_path):
+    """Each worker counted alone, and admitted the whole money."""
+    client, path = Client("0" * 64, money=Period(1.0, "month"), name="a"), tmp_path / "clients"
+    totals = TotalsFile(path)
+    limits = ClientLimits(totals)
+    limits.pay(client, 0.25)
+    totals.sync()
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(OSError):
+        totals.sync()
+    with pytest.raises(ApiError, match="try again") as refused, limits.reserve(client, lambda: 0.1):
+        pass
+    assert (refused.value.status, refused.value.reason) == (503, "spending_unknown")
+    path.rmdir()
+    totals.sync()
+    with limits.reserve(client, lambda: 0.1):
+        pass
 
 
 def test_what_a_running_request_has_paid_is_not_reserved_too():

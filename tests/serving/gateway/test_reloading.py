@@ -119,17 +119,23 @@ def test_the_pace_of_a_model_that_has_not_changed_stays(line):
     with gateway(behave=answers) as service:
 
         def paces():
-            return service.app.state.gateway.catalog.unjudged_caller._paces
+            catalog = service.app.state.gateway.catalog
+            return [caller._paces for caller in (catalog.unjudged_caller, catalog.policies["policy"].cascade._caller)]
 
         service.ask(model="large")
+        assert service.ask().json["rcjax"]["models"][-1] == "large"
         first, models = paces(), service.folder / "models.toml"
-        assert first["large"].tokens < 500
         os.utime(models)
         assert line().endswith("nothing has changed")
-        assert paces()["large"] == first["large"]
         put(models, models.read_text().replace("org/small", "org/other"))
         assert line().startswith("models.toml is loaded")
-        assert (paces()["large"], paces()["small"] is first["small"]) == (first["large"], False)
+        for before, after in zip(first, paces(), strict=True):
+            assert before["large"].tokens < 500
+            assert after["large"] is before["large"]
+            assert after["small"] is not before["small"]
+        alone("large").save(service.folder / "policy.json")
+        assert line().endswith(" from now on: large alone")
+        assert paces()[1].keys() == {"large"}
 
 
 def test_a_changed_config_map_of_kubernetes_is_loaded(line):
@@ -194,7 +200,7 @@ def test_an_error_in_a_step_of_the_watch_ends_no_watch(line, monkeypatch):
         def fail(*arguments):
             if threading.current_thread() not in others:
                 raise RuntimeError("boom")
-            method(*arguments)
+            return method(*arguments)
 
         return fail
 
@@ -207,8 +213,13 @@ def test_an_error_in_a_step_of_the_watch_ends_no_watch(line, monkeypatch):
         with monkeypatch.context() as broken:
             broken.setattr(Billing, "continue_from", failing(Billing.continue_from))
             alone("small").save(service.folder / "policy.json")
-            assert line() == "new files are not loaded: boom"
+            assert line() == "a new file is refused, the old policies stay: boom"
             assert service.ask().json["model"] == "large"
+            assert refusals(service.get("/metrics").body.decode(), "policy") == 1
+        assert line().endswith(" from now on: small alone")  # it is tried again, though the file has not changed
+        with monkeypatch.context() as broken:
+            broken.setattr(gateway_module, "file_signature", failing(gateway_module.file_signature))
+            assert line() == "new files are not loaded: boom"
         alone("middle").save(service.folder / "policy.json")
         assert line().endswith(" from now on: middle alone")
         assert service.ask().json["model"] == "middle"

@@ -120,6 +120,29 @@ def test_a_service_that_stops_refuses_for_a_moment_while_running_requests_reserv
         assert service.ask().status == 200
 
 
+def test_a_service_that_stops_answers_nothing_while_its_spending_is_unknown(tmp_path):
+    totals = tmp_path / "calls.jsonl.totals"
+    with gateway(month(), behave, log=tmp_path / "calls.jsonl", stops_at_budget=True) as service:
+        assert service.ask().status == 200
+        billing = service.app.state.gateway.catalog.policies["policy"].cascade.billing
+
+        def lose():
+            totals.unlink()
+            totals.mkdir()
+            until(lambda: billing._totals.publish() or billing._is_spending_unknown)
+
+        with pytest.warns(CascadeWarning, match="cannot save spending"):
+            lose()
+        service.forget()
+        for fields in ({}, *NOT_JUDGED):
+            reply = service.ask(**fields)
+            assert (reply.status, reply.json["error"]["code"]) == (503, "spending_unknown")
+        assert service.server.requests == []
+        totals.rmdir()
+        until(lambda: billing._totals.publish() or not billing._is_spending_unknown)
+        assert service.ask().status == 200
+
+
 @pytest.mark.parametrize(("stops", "then"), [(False, "the cheapest rung answers"), (True, "requests are refused")])
 def test_a_service_that_starts_without_money_says_what_it_does(stops, then, tmp_path):
     log = tmp_path / "calls.jsonl"
