@@ -416,6 +416,9 @@ async def _lines(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
 
 _STATUSES = frozenset(map(int, HTTPStatus))
 
+#: Statuses of a proxy that has sent a request on and got no reply in time: HTTP's, then Cloudflare's.
+_PROXY_TIMEOUTS = (504, 524)
+
 
 def _error_of_client(error: Exception, connected: bool = False) -> CallError:
     """Turn a client's error into a CallError; `connected` says whether a response had begun."""
@@ -430,7 +433,8 @@ def _error_of_client(error: Exception, connected: bool = False) -> CallError:
             status, name, headers = error.status_code, f"HTTP {error.status_code}", error.response.headers
             kind = name if status in _STATUSES else "HTTP other"
             transient = {"true": True, "false": False}.get(headers.get("x-should-retry", ""), is_transient(status))
-            failure = Failure(status, code, read_retry_after(headers), transient)
+            is_late = status in _PROXY_TIMEOUTS
+            failure = Failure(status, code, read_retry_after(headers), transient, charged=is_late, timed_out=is_late)
         return CallError(f"{name} ({code})" if code else name, failure, kind=kind)
     if kinds & {"TransportError", "ClientError"}:
         return connection_error(timed_out=timed_out, transient=not connected)
