@@ -48,7 +48,7 @@ class Responder:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self.has_begun = self.is_complete = False
+        self.has_begun = self.is_complete = self._is_document = False
         self.last_sent = time.monotonic()
         self._waiting: list[bytes] = []
         self._size = 0  # bytes that wait
@@ -62,6 +62,7 @@ class Responder:
     async def send_document(self, document: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> None:
         """Send an answer as one document."""
         body = encode_json(document)
+        self._is_document = True
         await self._start(status, {"content-type": "application/json", "content-length": str(len(body)), **headers})
         if len(body) > _MAX_WAITING:  # in parts, so that a slow reader holds back the rest
             for start in range(0, len(body), _MAX_WAITING):
@@ -87,8 +88,8 @@ class Responder:
             await self._body(b"data: [DONE]\n\n", more=False)
 
     async def send_error(self, problem: ApiError, headers: Mapping[str, str]) -> None:
-        """Send an error in place of an answer, or of the rest of an answer."""
-        if self.is_complete:
+        """Send an error in place of an answer, or of the rest of a stream; a document that has begun stays cut short."""
+        if self.is_complete or self._is_document:
             return
         if self.has_begun:
             await self._body(encode_event(problem.to_json()), more=False)
