@@ -122,15 +122,12 @@ class Exchange:
         request = self.endpoint, self.query.messages, self.endpoint.options_for(self.query.options), self.usage
         if self.endpoint.samples == 1:
             return await send(*request)
-
-        async def vote() -> Mapping[str, Any] | CallError:
-            try:
-                return await send(*request)
-            except CallError as problem:
-                return problem
-
-        votes = await asyncio.gather(*(vote() for _ in range(self.endpoint.samples)))
-        replies = [vote for vote in votes if not isinstance(vote, CallError)]
+        # A call that is cancelled waits until each request has ended: only then is its usage complete.
+        votes = await asyncio.gather(*(send(*request) for _ in range(self.endpoint.samples)), return_exceptions=True)
+        for vote in votes:
+            if isinstance(vote, BaseException) and not isinstance(vote, CallError):
+                raise vote
+        replies = [vote for vote in votes if not isinstance(vote, BaseException)]
         if not replies:
             raise cast(CallError, votes[0])
         return join_choices(replies)
