@@ -85,7 +85,9 @@ class Exchange:
     is_checking: bool = False
     """Whether the check of the answer has started, so that a failure is the check's."""
     check_cost: float = 0.0
-    """Dollars that the check reports as its cost."""
+    """Dollars that the check reports as its cost; the mean of earlier checks if it ends without a report."""
+    is_check_reported: bool = False
+    """Whether the check has reported its cost."""
     is_delivered: bool = False
     """Whether a piece of the answer has been delivered, so that no other model may answer."""
     pace: Pace | None = None
@@ -116,6 +118,8 @@ class Exchange:
         except SignalError as problem:
             self.error = self.no_confidence = str(problem)
             self.error_kind = f"the check {problem.kind}" if isinstance(problem, CheckError) else "signal"
+            if isinstance(problem, CheckError) and problem.cost is not None:
+                self.check_cost, self.is_check_reported = problem.cost, True
 
     async def _ask(self, send: Send) -> Mapping[str, Any]:
         """Return the completion of the question. With votes, send the requests concurrently and join their choices."""
@@ -135,9 +139,10 @@ class Exchange:
     async def _read(self, signal: Signal, reply: Reply, send: Send, checks: ReplyChecks) -> Reading:
         endpoint, messages = self.endpoint, self.query.messages
         if isinstance(signal, ReplyCheck):
-            self.is_checking = True
+            self.is_checking, self.check_cost = True, (self.pace and self.pace.check_cost) or 0.0
             options = endpoint.options_for(self.query.options)
             reading, self.check_cost = await checks.reading(signal, messages, reply, options)
+            self.is_check_reported = True
             return reading
         second = None
         with _signal_errors():
@@ -178,6 +183,7 @@ class Exchange:
         seconds = time.perf_counter() - self.start
         figures = self.endpoint.call_fields(usage, seconds, self.pace, self.query.options)
         figures["cost"] += self.check_cost
+        figures["estimated"] |= self.check_cost > 0 and not self.is_check_reported
         self.call = Call(
             query=self.query,
             model=self.model,

@@ -88,7 +88,7 @@ class Responder:
             await self._body(b"data: [DONE]\n\n", more=False)
 
     async def send_error(self, problem: ApiError, headers: Mapping[str, str]) -> None:
-        """Send an error in place of an answer, or of the rest of a stream; a document that has begun stays cut short."""
+        """Send an error in place of an answer, or of the rest of a stream. A document that has begun is cut short."""
         if self.is_complete or self._is_document:
             return
         if self.has_begun:
