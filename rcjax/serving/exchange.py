@@ -458,7 +458,7 @@ class Caller:
         if call.output_tokens and not call.estimated and exchange.pace is not None:
             votes = min(endpoint.samples, exchange.usage.replies)
             answers = votes * reply_samples(endpoint.options_for(query.options))
-            exchange.pace.add(call.output_tokens / answers, call.seconds)
+            exchange.pace.add(call.output_tokens / answers, exchange.usage.reply_seconds / votes)
         if exchange.is_checking and exchange.reading is not None and exchange.pace is not None:
             exchange.pace.add_check(exchange.check_cost)
         problem = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import time
 from collections import deque
 from collections.abc import (
     AsyncGenerator,
@@ -299,10 +300,12 @@ async def _post(
     while True:
         headers = {RETRY_HEADER: str(retries), **(arguments.get("headers") or {})}
         more: Any = {**arguments, "headers": headers, "max_retries": 0}
-        input_bytes = usage.begin(messages, options)
+        input_bytes, start = usage.begin(messages, options), time.perf_counter()
         try:
             posted = api_client.post("/chat/completions", cast_to=HTTP.Response, body=body, options=more, **streaming)
-            return await posted, input_bytes
+            response = await posted
+            usage.reply_seconds += time.perf_counter() - start
+            return response, input_bytes
         except Exception as error:  # no error of a client may end a batch
             problem = _error_of_client(error)
         wait = _retry_wait(problem.failure, retries)
@@ -358,7 +361,7 @@ async def stream(
     streaming = {"stream": True, "stream_cls": openai.AsyncStream[Any]}
     response, input_bytes = await _post(api_client, usage, model, messages, options, **streaming)
     try:
-        await _read_stream(response, assembly, forward)
+        await _read_stream(response, assembly, usage, forward)
         problem, ended = assembly.problem, True
     except CallError as error:  # a chunk, or something unreadable, has arrived
         problem, assembly.arrived = error, True
@@ -381,20 +384,23 @@ async def stream(
 
 
 async def _read_stream(
-    response: Any, assembly: Assembly, forward: Callable[[Mapping[str, Any]], Awaitable[None]]
+    response: Any, assembly: Assembly, usage: CallUsage, forward: Callable[[Mapping[str, Any]], Awaitable[None]]
 ) -> None:
     """Read a streamed response to its end: assemble its chunks, and forward those before a failure."""
     if isinstance(response.stream, LimitedStream):
         response.stream.read_by_pieces()
+    start = time.perf_counter()
     async with (
         aclosing(response),
         aclosing(_lines(response.aiter_bytes())) as lines,
         aclosing(read_chunks(lines)) as chunks,
     ):
         async for chunk in chunks:
+            usage.reply_seconds += time.perf_counter() - start
             assembly.add(chunk)
             if assembly.problem is None:  # the usage may still come after a failure
                 await forward(chunk)
+            start = time.perf_counter()
 
 
 async def _lines(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:

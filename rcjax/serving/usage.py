@@ -79,7 +79,7 @@ def is_text(messages: Sequence[Mapping[str, Any]]) -> bool:
     return all(isinstance(part, Mapping) and part.get("type") == "text" for part in parts)
 
 
-_COUNTED = ("attempts", "replies", "uncounted_input_bytes", "uncounted_output_bytes")
+_COUNTED = ("attempts", "replies", "reply_seconds", "uncounted_input_bytes", "uncounted_output_bytes")
 _COUNTED += ("unanswered", "unanswered_input_bytes", "unfinished", "broken", "impossible")
 
 
@@ -89,6 +89,8 @@ class CallUsage:
 
     attempts: int = 0
     replies: int = 0
+    reply_seconds: float = 0.0
+    """Seconds in which replies came: without waits before a request, and without those for the reader of a stream."""
     uncounted_input_bytes: int = 0
     """Bytes of the requests whose replies reported no tokens."""
     uncounted_output_bytes: int = 0
@@ -376,7 +378,7 @@ class Pace:
     tokens: float = 500.0
     """Output tokens of an answer: of one sample, and of one vote."""
     seconds: float = 10.0
-    """Time of an answer."""
+    """Time of an answer, without waits before its request and for its reader."""
     check_cost: float | None = None
     """Dollars for the check of an answer; None before the first check."""
     _answers: int = 1
