@@ -133,6 +133,8 @@ ENDING = "rcjax is ending"  # in the state of requests after the signal to stop
 
 RELOAD_SECONDS = 1.0  # seconds between two looks at the files
 
+_CANCEL_SECONDS = 2.0  # seconds for cancelled requests to end: they close their connections to models
+
 
 class Gateway:
     """The state of one process of the service."""
@@ -312,7 +314,13 @@ class Gateway:
             raise ApiError(403, problem, "not_permitted", "model")
 
     async def close(self) -> None:
-        """Drain the shadow calls within the time limit, and close everything; a failed step prevents no other step."""
+        """Drain the shadow calls within the time limit, and close everything; a failed step prevents no other step.
+
+        Uvicorn cancels late requests without waiting for their end, at which their clients pay.
+        """
+        end = time.monotonic() + _CANCEL_SECONDS
+        while self.answering and time.monotonic() < end:
+            await asyncio.sleep(0.01)
         await self._try_step(self._drain, "shadow calls and checks have not ended")
         await self._try_step(self.connections.close, "connections are not closed")
         await self._try_step(self._share_totals, "the last spending of clients is not saved")
