@@ -352,7 +352,7 @@ class Cascade:
                 self._observe_shadow("asked" if is_shadow else "no money")
             query = replace(query, position=position, rung=reported_rung, is_shadow_query=is_shadow)
             try:
-                result = await self._follow(policy, query, end, exchanges, deliver)
+                result = await self._run_cascade(policy, query, end, exchanges, deliver)
             except BaseException:  # otherwise the sample would be of the queries that end well, the easy ones
                 self._log_unasked(query, self.all_models, exchanges)
                 raise
@@ -444,7 +444,7 @@ class Cascade:
             if model not in asked:
                 self._caller.log_unasked(query, model)
 
-    async def _follow(
+    async def _run_cascade(
         self, policy: Policy, query: Query, end: float | None, exchanges: list[Exchange], deliver: Deliver | None
     ) -> Result:
         """Ask model after model until one is sure enough or the time is up; two at once if an agreement needs both."""

@@ -54,7 +54,9 @@ class Piece:
 Deliver = Callable[[Piece], Awaitable[None]]
 """Receives each piece of an answer when it comes."""
 
-Send = Callable[[Endpoint, Sequence[Mapping[str, Any]], Mapping[str, Any], CallUsage], Awaitable[Mapping[str, Any]]]
+SendRequest = Callable[
+    [Endpoint, Sequence[Mapping[str, Any]], Mapping[str, Any], CallUsage], Awaitable[Mapping[str, Any]]
+]
 """Sends (endpoint, messages, options, usage) and returns the completion. Updates the usage; raises CallError."""
 
 
@@ -95,7 +97,7 @@ class Exchange:
     call: Call = field(init=False, repr=False)
     """The call for the log, set by `end`."""
 
-    async def run(self, send_question: Send, send_second: Send, checks: ReplyChecks) -> None:
+    async def run(self, send_question: SendRequest, send_second: SendRequest, checks: ReplyChecks) -> None:
         """Ask the model and read the reply, with a check or a second question. Failures are noted, not raised.
 
         Args:
@@ -121,7 +123,7 @@ class Exchange:
             if isinstance(problem, CheckError) and problem.cost is not None:
                 self.check_cost, self.is_check_reported = problem.cost, True
 
-    async def _ask(self, send: Send) -> Mapping[str, Any]:
+    async def _ask(self, send: SendRequest) -> Mapping[str, Any]:
         """Return the completion of the question. With votes, send the requests concurrently and join their choices."""
         request = self.endpoint, self.query.messages, self.endpoint.options_for(self.query.options), self.usage
         if self.endpoint.samples == 1:
@@ -136,7 +138,7 @@ class Exchange:
             raise cast(CallError, votes[0])
         return join_choices(replies)
 
-    async def _read(self, signal: Signal, reply: Reply, send: Send, checks: ReplyChecks) -> Reading:
+    async def _read(self, signal: Signal, reply: Reply, send: SendRequest, checks: ReplyChecks) -> Reading:
         endpoint, messages = self.endpoint, self.query.messages
         if isinstance(signal, ReplyCheck):
             self.is_checking, self.check_cost = True, (self.pace and self.pace.check_cost) or 0.0
@@ -257,7 +259,7 @@ _USUAL_FIELDS = frozenset(
 )
 
 
-_MAX_WAITING = 1_000  # chunks without content that wait for the first content; further ones are dropped
+_MAX_HELD_CHUNKS = 1_000  # chunks without content that wait for the first content; further ones are dropped
 
 
 @dataclass(slots=True)
@@ -282,7 +284,7 @@ class Delivery:
             return
         deltas = (as_object(choice.get("delta")) for choice in chunk["choices"])
         has_content = any(value for delta in deltas for name, value in delta.items() if name != "role")
-        if self.has_begun or has_content or len(self._waiting) < _MAX_WAITING:
+        if self.has_begun or has_content or len(self._waiting) < _MAX_HELD_CHUNKS:
             self._waiting.append(chunk)
         if self.has_begun or has_content:
             await self.flush()

@@ -276,7 +276,7 @@ async def complete(
     Raises CallError if no completion came back.
     """
     response, input_bytes = await _post(api_client, usage, model, messages, options)
-    usage.end_settled(input_bytes)
+    usage.settle_request(input_bytes)
     if NOT_READ in response.extensions:
         usage.add(None, input_bytes)
         raise malformed_error(response.extensions[NOT_READ])
@@ -310,9 +310,9 @@ async def _post(
             problem = _error_of_client(error)
         wait = _retry_wait(problem.failure, retries)
         if problem.failure.charged:  # a refused request is not charged
-            usage.end_unanswered(given_up=problem.failure.timed_out)
+            usage.lose_request(timed_out=problem.failure.timed_out)
         else:
-            usage.end_settled(input_bytes)
+            usage.settle_request(input_bytes)
         if wait is None or retries >= api_client.max_retries:
             raise problem  # outside of `except`: the client's error, which holds the request, is not its context
         retries += 1
@@ -372,10 +372,9 @@ async def stream(
             problem = malformed_error(response.extensions[NOT_READ])
             assembly.arrived = True
         if not assembly.arrived and (problem is None or problem.failure.charged):
-            given_up = problem is None or problem.failure.timed_out
-            usage.end_unanswered(given_up=given_up)
+            usage.lose_request(timed_out=problem is None or problem.failure.timed_out)
         else:
-            usage.end_settled(input_bytes)
+            usage.settle_request(input_bytes)
         usage.broken += assembly.arrived and not ended
         completion = assembly.completion(usage, input_bytes)
     if problem is not None:

@@ -113,11 +113,6 @@ class CallUsage:
     """(messages, options) of the last request."""
 
     @property
-    def counted(self) -> int:
-        """Number of replies that reported their tokens."""
-        return len(self.reported)
-
-    @property
     def tokens(self) -> Tokens:
         """Tokens of the replies that reported them."""
         return Tokens(*map(sum, zip((0,) * 4, *(tokens for tokens, _ in self.reported), strict=True)))
@@ -146,19 +141,20 @@ class CallUsage:
         self.unfinished += 1
         return input_bytes
 
-    def end_settled(self, input_bytes: int) -> None:
+    def settle_request(self, input_bytes: int) -> None:
         """End a request that `begin` counted, with a reply or without a charge."""
         self.unanswered -= 1
         self.unanswered_input_bytes -= input_bytes
         self.unfinished -= 1
 
-    def end_unanswered(self, *, given_up: bool) -> None:
+    def lose_request(self, *, timed_out: bool) -> None:
         """End a request that `begin` counted, which may be charged without a reply.
 
         Args:
-            given_up: whether the client has given up while the server may still work on the request.
+            timed_out: whether the reply did not come in time, so that the server may still work on the request.
         """
-        self.unfinished -= not given_up
+        if not timed_out:
+            self.unfinished -= 1
 
     def join(self, other: CallUsage) -> None:
         """Add the usage of other requests of the call."""

@@ -14,7 +14,7 @@ from rcjax._base.tokens import Price
 from rcjax.policy import signals
 from rcjax.serving.call_log import Query
 from rcjax.serving.endpoints import Endpoint
-from rcjax.serving.exchange import _MAX_WAITING, Caller, Delivery, Piece
+from rcjax.serving.exchange import _MAX_HELD_CHUNKS, Caller, Delivery, Piece
 from rcjax.serving.usage import Pace
 
 
@@ -107,12 +107,12 @@ def test_a_first_text_after_many_empty_chunks_is_delivered():
 
     async def main():
         delivery = Delivery(deliver, Piece("large", Query("q", ()), ()))
-        for text in ["", *[""] * _MAX_WAITING, "Par", "is"]:
+        for text in ["", *[""] * _MAX_HELD_CHUNKS, "Par", "is"]:
             await delivery.forward({"choices": [{"index": 0, "delta": {"content": text}}]})
 
     asyncio.run(main())
     assert "".join(chunk["choices"][0]["delta"]["content"] for chunk in delivered) == "Paris"
-    assert len(delivered) == _MAX_WAITING + 2
+    assert len(delivered) == _MAX_HELD_CHUNKS + 2
 
 
 def test_a_slow_reader_and_a_wait_for_a_slot_do_not_slow_the_pace_of_a_model(monkeypatch):

@@ -64,9 +64,9 @@ class Responder:
         body = encode_json(document)
         self._is_document = True
         await self._start(status, {"content-type": "application/json", "content-length": str(len(body)), **headers})
-        if len(body) > _MAX_WAITING:  # in parts, so that a slow reader holds back the rest
-            for start in range(0, len(body), _MAX_WAITING):
-                await self._send(_body_message(body[start : start + _MAX_WAITING]))
+        if len(body) > _MAX_UNSENT_BYTES:  # in parts, so that a slow reader holds back the rest
+            for start in range(0, len(body), _MAX_UNSENT_BYTES):
+                await self._send(_body_message(body[start : start + _MAX_UNSENT_BYTES]))
             body = b""
         await self._body(body, more=False)
 
@@ -110,7 +110,7 @@ class Responder:
         if self._writing is not None and self._writing.done():
             self._writing.result()  # raises the exception of the last write
             self._writing = None
-        if not more or self._size > _MAX_WAITING:
+        if not more or self._size > _MAX_UNSENT_BYTES:
             await self._write(more=more)
         elif self._writing is None:
             self._writing = asyncio.create_task(self._write())
@@ -127,7 +127,7 @@ def _body_message(body: bytes, *, more: bool = True) -> dict[str, Any]:
     return {"type": "http.response.body", "body": body, "more_body": more}
 
 
-_MAX_WAITING = 64_000  # bytes that wait for the client to read: with more, the model waits, too
+_MAX_UNSENT_BYTES = 64_000  # bytes that wait for the client to read: with more, the model waits, too
 
 
 def encode_json(document: Mapping[str, Any]) -> bytes:

@@ -23,6 +23,7 @@ from weakref import WeakSet
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -435,8 +436,9 @@ async def _handle_error(gateway: Gateway, _: Request, problem: Exception) -> Res
 
 
 async def _handle_unknown_path(gateway: Gateway, _: Request, problem: Exception) -> Response:
-    headers = getattr(problem, "headers", None) or {}
-    if getattr(problem, "status_code", 404) == 405:
+    assert isinstance(problem, HTTPException)
+    headers = problem.headers or {}
+    if problem.status_code == 405:
         error = ApiError(405, f"this path accepts {headers.get('Allow')} only", "unknown_method")
     else:
         advice = "use /v1/chat/completions, /v1/responses or /v1/models"

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.gateway.streams import measure
 from rcjax.serving.failures import ApiError
-from rcjax.serving.gateway.chat import _MAX_WAITING, Responder
+from rcjax.serving.gateway.chat import _MAX_UNSENT_BYTES, Responder
 from rcjax.serving.gateway.responses import ResponsesResponder
 from rcjax.serving.openai_client import QUEUES, FairQueue
 
@@ -114,7 +114,7 @@ def test_a_model_waits_for_a_reader_that_is_slow():
         return waiting_bytes, reader.bodies
 
     waiting_bytes, bodies = asyncio.run(main())
-    assert waiting_bytes <= _MAX_WAITING + 10_100
+    assert waiting_bytes <= _MAX_UNSENT_BYTES + 10_100
     assert b"".join(body for body, _ in bodies).count(b"data: ") == 21
     assert [more for _, more in bodies][-1] is False
 
@@ -131,7 +131,7 @@ def test_a_document_that_is_cut_off_gets_no_error_behind_it(kind):
 
     async def main():
         responder = kind(send)
-        answering = asyncio.create_task(responder.send_document({"error": "x" * 2 * _MAX_WAITING}, {}, 502))
+        answering = asyncio.create_task(responder.send_document({"error": "x" * 2 * _MAX_UNSENT_BYTES}, {}, 502))
         await asyncio.sleep(0)
         answering.cancel()
         await asyncio.wait([answering])
