@@ -93,11 +93,6 @@ def test_functions_and_programs_pass_fail_hang_break_down_flood_and_talk_nonsens
     assert len(remarks) == sum(isinstance(outcome, str) for outcome in wanted.values())
 
 
-def ends(problem):
-    """How a check ends without an output."""
-    raise problem
-
-
 @pytest.mark.parametrize(
     ("output", "cost", "estimated"),
     [
@@ -107,6 +102,7 @@ def ends(problem):
         ({"cost": 0.125}, 0.125, False),
         ({"confidence": 0.5, "cost": -1}, 0.5, True),
         (None, 0.5, True),
+        ("no JSON", 0.5, True),
         (TimeoutError(), 0.5, True),
         (asyncio.CancelledError(), 0.5, True),
         (FileNotFoundError(), 0.0, False),
@@ -115,17 +111,19 @@ def ends(problem):
 def test_a_check_without_a_verdict_is_paid(output, cost, estimated, monkeypatch):
     """It cost nothing: a judge costs what it reports, or else what earlier checks cost in the mean."""
 
-    async def check(self, check, document):
-        return ends(output) if isinstance(output, BaseException) else output
+    async def run_command(command, document, seconds):
+        if isinstance(output, BaseException):
+            raise output
+        return output.encode() if isinstance(output, str) else json.dumps(output).encode(), 0
 
     async def send(*request):
         return completion("B")
 
     async def main():
-        monkeypatch.setattr(ReplyChecks, "_run_in_process", check)
+        monkeypatch.setattr(check_processes, "run_command", run_command)
         pace = Pace()
         pace.add_check(0.5)
-        endpoint = Endpoint(None, "m", ReplyCheck("python:of_a_test:judge"), {}, Price(1, 10), None)
+        endpoint = Endpoint(None, "m", ReplyCheck("command:./judge"), {}, Price(1, 10), None)
         one = exchange.Exchange(Query("q", ASKED), "m", endpoint, pace=pace)
         with contextlib.suppress(asyncio.CancelledError):
             await one.run(send, send, ReplyChecks(60.0))

@@ -134,7 +134,7 @@ ENDING = "rcjax is ending"  # in the state of requests after the signal to stop
 
 RELOAD_SECONDS = 1.0  # seconds between two looks at the files
 
-_CANCEL_SECONDS = 2.0  # seconds for cancelled requests to end: they close their connections to models
+CANCEL_SECONDS = 2.0  # seconds for cancelled requests to end: they close their connections to models
 
 
 class Gateway:
@@ -319,7 +319,7 @@ class Gateway:
 
         Uvicorn cancels late requests without waiting for their end, at which their clients pay.
         """
-        end = time.monotonic() + _CANCEL_SECONDS
+        end = time.monotonic() + CANCEL_SECONDS
         while self.answering and time.monotonic() < end:
             await asyncio.sleep(0.01)
         await self._try_step(self._drain, "shadow calls and checks have not ended")
