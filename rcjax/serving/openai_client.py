@@ -310,7 +310,7 @@ async def _post(
             problem = _error_of_client(error)
         wait = _retry_wait(problem.failure, retries)
         if problem.failure.charged:  # a refused request is not charged
-            usage.lose_request(timed_out=problem.failure.timed_out)
+            usage.lose_request(may_go_on=problem.failure.timed_out)
         else:
             usage.settle_request(input_bytes)
         if wait is None or retries >= api_client.max_retries:
@@ -372,7 +372,7 @@ async def stream(
             problem = malformed_error(response.extensions[NOT_READ])
             assembly.arrived = True
         if not assembly.arrived and (problem is None or problem.failure.charged):
-            usage.lose_request(timed_out=problem is None or problem.failure.timed_out)
+            usage.lose_request(may_go_on=problem is None or problem.failure.timed_out)
         else:
             usage.settle_request(input_bytes)
         usage.broken += assembly.arrived and not ended

@@ -147,13 +147,13 @@ class CallUsage:
         self.unanswered_input_bytes -= input_bytes
         self.unfinished -= 1
 
-    def lose_request(self, *, timed_out: bool) -> None:
+    def lose_request(self, *, may_go_on: bool) -> None:
         """End a request that `begin` counted, which may be charged without a reply.
 
         Args:
-            timed_out: whether the reply did not come in time, so that the server may still work on the request.
+            may_go_on: whether the server may still work on the request.
         """
-        if not timed_out:
+        if not may_go_on:
             self.unfinished -= 1
 
     def join(self, other: CallUsage) -> None:
