@@ -257,7 +257,7 @@ class LimitOptions:
             max_in_flight=self.max_in_flight,
             drain=self.drain,
             max_tokens=self.max_tokens,
-            allow_field=frozenset(self.allow_field or ()),
+            allowed_fields=frozenset(self.allow_field or ()),
         )
 
 

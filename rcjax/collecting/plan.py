@@ -138,7 +138,7 @@ async def probe(respondent: Respondent, options: Mapping[str, Any], usage: CallU
         logprobs=bool(tokens),
         top=max((len(token.top) for token in tokens), default=0),
         samples=len(reply.texts) > 1,
-        counted=usage.counted == usage.replies > 0,
+        counted=len(usage.reported) == usage.replies > 0,
         seconds=time.perf_counter() - start,
         cost=cost,
         unusable=reply.tokens_problem,

@@ -316,17 +316,17 @@ class Respondent:
             if longest > _MAX_TEXT:
                 raise CallError(f"a reply of {longest:,} characters, of which no more than {_MAX_TEXT:,} are taken")
             read_reply(completion)  # raises CallError for a reply without text
-            cost = self.counted_money(attempt) if attempt.counted else max_cost
+            cost = self.counted_money(attempt) if attempt.reported else max_cost
             return completion
         except TimeoutError:
             raise connection_error(timed_out=True) from None
         except CallError as problem:
-            counted = self.counted_money(attempt) if attempt.counted else max_cost
+            counted = self.counted_money(attempt) if attempt.reported else max_cost
             cost = counted if problem.failure.charged else Decimal(0)
             raise
         finally:  # a cancelled call may be charged, too
             expense.spent += cost
-            self.highest_cost = max(self.highest_cost, cost if attempt.counted else Decimal(0))
+            self.highest_cost = max(self.highest_cost, cost if attempt.reported else Decimal(0))
             usage.join(attempt)
             self.remarks |= dict.fromkeys(attempt.remarks(self.settings.price))
 

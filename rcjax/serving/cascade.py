@@ -155,8 +155,9 @@ class Cascade:
             log. Models outside the policy are asked only on shadow queries, for a later tuning; models that the tuning
             has not seen need prices.
         concurrency: largest number of requests in flight. A quarter as many requests of shadow calls come on top.
-        timeout: seconds for one attempt. An answer that takes longer may be charged, so it is not requested again.
-        retries: retries of a request after 408, 409, 429, 5xx, or a connection that fails or is lost.
+        timeout: seconds for one attempt. An answer that takes longer, here or by a proxy's 504 or 524, may be charged,
+            so it is not requested again.
+        retries: retries of a request after 408, 409, 429, another 5xx, or a connection that fails or is lost.
         shadow: share of queries that go to all models, or their number in a period
             (`rcjax.serving.ShadowRate.of("200/week")`). These shadow queries are a fair sample to tune on. The
             `shadow_share` of an earlier cascade goes on with the traffic that it has counted. No answer waits for the
@@ -357,7 +358,7 @@ class Cascade:
                 self._observe_shadow("asked" if is_shadow else "no money")
             query = replace(query, position=position, rung=reported_rung, is_shadow_query=is_shadow)
             try:
-                result = await self._follow(policy, query, end, exchanges, deliver)
+                result = await self._run_cascade(policy, query, end, exchanges, deliver)
             except BaseException:  # otherwise the sample would be of the queries that end well, the easy ones
                 self._log_unasked(query, self.all_models, exchanges)
                 raise
@@ -449,7 +450,7 @@ class Cascade:
             if model not in asked:
                 self._caller.log_unasked(query, model)
 
-    async def _follow(
+    async def _run_cascade(
         self, policy: Policy, query: Query, end: float | None, exchanges: list[Exchange], deliver: Deliver | None
     ) -> Result:
         """Ask model after model until one is sure enough or the time is up; two at once if an agreement needs both."""

@@ -38,7 +38,7 @@ from rcjax._base.extras import how_to_install, import_extra
 from rcjax._base.figures import count
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, SignalError
 from rcjax.policy.signals.answers import TRUNCATED, functions_of, read_calls, strict_json
-from rcjax.policy.signals.reply_checks import Verdict, read_verdict
+from rcjax.policy.signals.reply_checks import Verdict, read_verdict, reported_cost
 from rcjax.serving.failures import in_short
 
 MAX_OUTPUT_BYTES = 2**16
@@ -462,11 +462,11 @@ def _to_builtin(value: Any) -> Any:
 
 
 class CheckError(SignalError):
-    """The failure of a check to give a verdict; `kind` says why, such as "timed out" or "gave nothing"."""
+    """A check without a verdict: `kind` says why, such as "timed out"; `cost` is in dollars, None if unknown."""
 
-    def __init__(self, kind: str, more: str = "") -> None:
+    def __init__(self, kind: str, more: str = "", cost: float | None = None) -> None:
         super().__init__(f"the check {kind}{more}")
-        self.kind = kind
+        self.kind, self.cost = kind, cost
 
 
 def require_runnable(checks: Iterable[ReplyCheck]) -> None:
@@ -546,15 +546,15 @@ class ReplyChecks:
         except BrokeDownError as error:
             raise CheckError("broke down", f": {error}") from None
         except OSError as error:
-            raise CheckError("failed", f": it cannot be started: {error.strerror}") from None
+            raise CheckError("failed", f": it cannot be started: {error.strerror}", 0.0) from None
         except Exception as problem:  # for example a question nested too deep for JSON
             raise CheckError("failed", f": {type(problem).__name__}") from None
         try:
             verdict = read_verdict(output)
         except ValueError as problem:
-            raise CheckError("gave nonsense", f": {problem}") from None
+            raise CheckError("gave nonsense", f": {problem}", reported_cost(output)) from None
         if verdict is None:
-            raise CheckError("gave nothing")
+            raise CheckError("gave nothing", cost=reported_cost(output))
         return verdict
 
     async def _run_in_process(self, check: ReplyCheck, document: Mapping[str, Any]) -> Any:

@@ -207,7 +207,7 @@ class Endpoint:
             options: the question's own options.
         """
         money = usage.money(self.price)
-        is_complete = usage.replies == usage.counted and not usage.unanswered
+        is_complete = usage.replies == len(usage.reported) and not usage.unanswered
         estimated = (money is None or not is_complete) and bool(usage.replies or usage.unanswered)
         cost = 0.0 if money is None else float(money)
         if estimated:
@@ -243,7 +243,7 @@ class Endpoint:
         A call's mean cost is that of one request for each vote and each question. A lost request counts as well as its
         retry; with prices only if its server may still work on it, since its bytes have a price.
         """
-        replies = usage.replies if counted is None else usage.replies - usage.counted
+        replies = usage.replies if counted is None else usage.replies - len(usage.reported)
         lost = usage.unanswered if self.price is None else usage.unfinished
         return (self.mean_cost or 0.0) * (replies + lost) / (self.samples * max(usage.questions, 1))
 

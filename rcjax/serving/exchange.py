@@ -54,7 +54,9 @@ class Piece:
 Deliver = Callable[[Piece], Awaitable[None]]
 """Receives each piece of an answer when it comes."""
 
-Send = Callable[[Endpoint, Sequence[Mapping[str, Any]], Mapping[str, Any], CallUsage], Awaitable[Mapping[str, Any]]]
+SendRequest = Callable[
+    [Endpoint, Sequence[Mapping[str, Any]], Mapping[str, Any], CallUsage], Awaitable[Mapping[str, Any]]
+]
 """Sends (endpoint, messages, options, usage) and returns the completion. Updates the usage; raises CallError."""
 
 
@@ -85,7 +87,9 @@ class Exchange:
     is_checking: bool = False
     """Whether the check of the answer has started, so that a failure is the check's."""
     check_cost: float = 0.0
-    """Dollars that the check reports as its cost."""
+    """Dollars that the check reports as its cost; the mean of earlier checks if it ends without a report."""
+    is_check_reported: bool = False
+    """Whether the check has reported its cost."""
     is_delivered: bool = False
     """Whether a piece of the answer has been delivered, so that no other model may answer."""
     pace: Pace | None = None
@@ -93,7 +97,7 @@ class Exchange:
     call: Call = field(init=False, repr=False)
     """The call for the log, set by `end`."""
 
-    async def run(self, send_question: Send, send_second: Send, checks: ReplyChecks) -> None:
+    async def run(self, send_question: SendRequest, send_second: SendRequest, checks: ReplyChecks) -> None:
         """Ask the model and read the reply, with a check or a second question. Failures are noted, not raised.
 
         Args:
@@ -116,31 +120,31 @@ class Exchange:
         except SignalError as problem:
             self.error = self.no_confidence = str(problem)
             self.error_kind = f"the check {problem.kind}" if isinstance(problem, CheckError) else "signal"
+            if isinstance(problem, CheckError) and problem.cost is not None:
+                self.check_cost, self.is_check_reported = problem.cost, True
 
-    async def _ask(self, send: Send) -> Mapping[str, Any]:
+    async def _ask(self, send: SendRequest) -> Mapping[str, Any]:
         """Return the completion of the question. With votes, send the requests concurrently and join their choices."""
         request = self.endpoint, self.query.messages, self.endpoint.options_for(self.query.options), self.usage
         if self.endpoint.samples == 1:
             return await send(*request)
-
-        async def vote() -> Mapping[str, Any] | CallError:
-            try:
-                return await send(*request)
-            except CallError as problem:
-                return problem
-
-        votes = await asyncio.gather(*(vote() for _ in range(self.endpoint.samples)))
-        replies = [vote for vote in votes if not isinstance(vote, CallError)]
+        # A call that is cancelled waits until each request has ended: only then is its usage complete.
+        votes = await asyncio.gather(*(send(*request) for _ in range(self.endpoint.samples)), return_exceptions=True)
+        for vote in votes:
+            if isinstance(vote, BaseException) and not isinstance(vote, CallError):
+                raise vote
+        replies = [vote for vote in votes if not isinstance(vote, BaseException)]
         if not replies:
             raise cast(CallError, votes[0])
         return join_choices(replies)
 
-    async def _read(self, signal: Signal, reply: Reply, send: Send, checks: ReplyChecks) -> Reading:
+    async def _read(self, signal: Signal, reply: Reply, send: SendRequest, checks: ReplyChecks) -> Reading:
         endpoint, messages = self.endpoint, self.query.messages
         if isinstance(signal, ReplyCheck):
-            self.is_checking = True
+            self.is_checking, self.check_cost = True, (self.pace and self.pace.check_cost) or 0.0
             options = endpoint.options_for(self.query.options)
             reading, self.check_cost = await checks.reading(signal, messages, reply, options)
+            self.is_check_reported = True
             return reading
         second = None
         with _signal_errors():
@@ -181,6 +185,7 @@ class Exchange:
         seconds = time.perf_counter() - self.start
         figures = self.endpoint.call_fields(usage, seconds, self.pace, self.query.options)
         figures["cost"] += self.check_cost
+        figures["estimated"] |= self.check_cost > 0 and not self.is_check_reported
         self.call = Call(
             query=self.query,
             model=self.model,
@@ -254,7 +259,7 @@ _USUAL_FIELDS = frozenset(
 )
 
 
-_MAX_WAITING = 1_000  # chunks without content that wait for the first content; further ones are dropped
+_MAX_HELD_CHUNKS = 1_000  # chunks without content that wait for the first content; further ones are dropped
 
 
 @dataclass(slots=True)
@@ -279,7 +284,7 @@ class Delivery:
             return
         deltas = (as_object(choice.get("delta")) for choice in chunk["choices"])
         has_content = any(value for delta in deltas for name, value in delta.items() if name != "role")
-        if self.has_begun or has_content or len(self._waiting) < _MAX_WAITING:
+        if self.has_begun or has_content or len(self._waiting) < _MAX_HELD_CHUNKS:
             self._waiting.append(chunk)
         if self.has_begun or has_content:
             await self.flush()
@@ -458,7 +463,7 @@ class Caller:
         if call.output_tokens and not call.estimated and exchange.pace is not None:
             votes = min(endpoint.samples, exchange.usage.replies)
             answers = votes * reply_samples(endpoint.options_for(query.options))
-            exchange.pace.add(call.output_tokens / answers, call.seconds)
+            exchange.pace.add(call.output_tokens / answers, exchange.usage.reply_seconds / votes)
         if exchange.is_checking and exchange.reading is not None and exchange.pace is not None:
             exchange.pace.add_check(exchange.check_cost)
         problem = None

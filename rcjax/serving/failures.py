@@ -44,7 +44,7 @@ class Failure:
     charged: bool = False
     """Whether the server may have worked on the request, and may charge it."""
     timed_out: bool = False
-    """Whether a reply or a connection did not come in time."""
+    """Whether a reply or a connection did not come in time, here or at a proxy (504, 524)."""
 
 
 class CallError(Exception):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import time
 from collections import deque
 from collections.abc import (
     AsyncGenerator,
@@ -275,7 +276,7 @@ async def complete(
     Raises CallError if no completion came back.
     """
     response, input_bytes = await _post(api_client, usage, model, messages, options)
-    usage.end_settled(input_bytes)
+    usage.settle_request(input_bytes)
     if NOT_READ in response.extensions:
         usage.add(None, input_bytes)
         raise malformed_error(response.extensions[NOT_READ])
@@ -299,17 +300,19 @@ async def _post(
     while True:
         headers = {RETRY_HEADER: str(retries), **(arguments.get("headers") or {})}
         more: Any = {**arguments, "headers": headers, "max_retries": 0}
-        input_bytes = usage.begin(messages, options)
+        input_bytes, start = usage.begin(messages, options), time.perf_counter()
         try:
             posted = api_client.post("/chat/completions", cast_to=HTTP.Response, body=body, options=more, **streaming)
-            return await posted, input_bytes
+            response = await posted
+            usage.reply_seconds += time.perf_counter() - start
+            return response, input_bytes
         except Exception as error:  # no error of a client may end a batch
             problem = _error_of_client(error)
         wait = _retry_wait(problem.failure, retries)
         if problem.failure.charged:  # a refused request is not charged
-            usage.end_unanswered(given_up=problem.failure.timed_out)
+            usage.lose_request(may_go_on=problem.failure.timed_out)
         else:
-            usage.end_settled(input_bytes)
+            usage.settle_request(input_bytes)
         if wait is None or retries >= api_client.max_retries:
             raise problem  # outside of `except`: the client's error, which holds the request, is not its context
         retries += 1
@@ -358,7 +361,7 @@ async def stream(
     streaming = {"stream": True, "stream_cls": openai.AsyncStream[Any]}
     response, input_bytes = await _post(api_client, usage, model, messages, options, **streaming)
     try:
-        await _read_stream(response, assembly, forward)
+        await _read_stream(response, assembly, usage, forward)
         problem, ended = assembly.problem, True
     except CallError as error:  # a chunk, or something unreadable, has arrived
         problem, assembly.arrived = error, True
@@ -369,10 +372,9 @@ async def stream(
             problem = malformed_error(response.extensions[NOT_READ])
             assembly.arrived = True
         if not assembly.arrived and (problem is None or problem.failure.charged):
-            given_up = problem is None or problem.failure.timed_out
-            usage.end_unanswered(given_up=given_up)
+            usage.lose_request(may_go_on=problem is None or problem.failure.timed_out)
         else:
-            usage.end_settled(input_bytes)
+            usage.settle_request(input_bytes)
         usage.broken += assembly.arrived and not ended
         completion = assembly.completion(usage, input_bytes)
     if problem is not None:
@@ -381,20 +383,23 @@ async def stream(
 
 
 async def _read_stream(
-    response: Any, assembly: Assembly, forward: Callable[[Mapping[str, Any]], Awaitable[None]]
+    response: Any, assembly: Assembly, usage: CallUsage, forward: Callable[[Mapping[str, Any]], Awaitable[None]]
 ) -> None:
     """Read a streamed response to its end: assemble its chunks, and forward those before a failure."""
     if isinstance(response.stream, LimitedStream):
         response.stream.read_by_pieces()
+    start = time.perf_counter()
     async with (
         aclosing(response),
         aclosing(_lines(response.aiter_bytes())) as lines,
         aclosing(read_chunks(lines)) as chunks,
     ):
         async for chunk in chunks:
+            usage.reply_seconds += time.perf_counter() - start
             assembly.add(chunk)
             if assembly.problem is None:  # the usage may still come after a failure
                 await forward(chunk)
+            start = time.perf_counter()
 
 
 async def _lines(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
@@ -416,6 +421,9 @@ async def _lines(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
 
 _STATUSES = frozenset(map(int, HTTPStatus))
 
+#: Statuses of a proxy that has sent a request on and got no reply in time: HTTP's, then Cloudflare's.
+_PROXY_TIMEOUTS = (504, 524)
+
 
 def _error_of_client(error: Exception, connected: bool = False) -> CallError:
     """Turn a client's error into a CallError; `connected` says whether a response had begun."""
@@ -430,7 +438,8 @@ def _error_of_client(error: Exception, connected: bool = False) -> CallError:
             status, name, headers = error.status_code, f"HTTP {error.status_code}", error.response.headers
             kind = name if status in _STATUSES else "HTTP other"
             transient = {"true": True, "false": False}.get(headers.get("x-should-retry", ""), is_transient(status))
-            failure = Failure(status, code, read_retry_after(headers), transient)
+            is_late = status in _PROXY_TIMEOUTS
+            failure = Failure(status, code, read_retry_after(headers), transient, charged=is_late, timed_out=is_late)
         return CallError(f"{name} ({code})" if code else name, failure, kind=kind)
     if kinds & {"TransportError", "ClientError"}:
         return connection_error(timed_out=timed_out, transient=not connected)

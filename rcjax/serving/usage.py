@@ -79,7 +79,7 @@ def is_text(messages: Sequence[Mapping[str, Any]]) -> bool:
     return all(isinstance(part, Mapping) and part.get("type") == "text" for part in parts)
 
 
-_COUNTED = ("attempts", "replies", "uncounted_input_bytes", "uncounted_output_bytes")
+_COUNTED = ("attempts", "replies", "reply_seconds", "uncounted_input_bytes", "uncounted_output_bytes")
 _COUNTED += ("unanswered", "unanswered_input_bytes", "unfinished", "broken", "impossible")
 
 
@@ -89,6 +89,8 @@ class CallUsage:
 
     attempts: int = 0
     replies: int = 0
+    reply_seconds: float = 0.0
+    """Seconds in which replies came: without waits before a request, and without those for the reader of a stream."""
     uncounted_input_bytes: int = 0
     """Bytes of the requests whose replies reported no tokens."""
     uncounted_output_bytes: int = 0
@@ -109,11 +111,6 @@ class CallUsage:
     """Number of questions: a signal's second question is one more, retries and votes are not."""
     _request: tuple[Sequence[Mapping[str, object]], Mapping[str, object]] | None = None
     """(messages, options) of the last request."""
-
-    @property
-    def counted(self) -> int:
-        """Number of replies that reported their tokens."""
-        return len(self.reported)
 
     @property
     def tokens(self) -> Tokens:
@@ -144,19 +141,20 @@ class CallUsage:
         self.unfinished += 1
         return input_bytes
 
-    def end_settled(self, input_bytes: int) -> None:
+    def settle_request(self, input_bytes: int) -> None:
         """End a request that `begin` counted, with a reply or without a charge."""
         self.unanswered -= 1
         self.unanswered_input_bytes -= input_bytes
         self.unfinished -= 1
 
-    def end_unanswered(self, *, given_up: bool) -> None:
+    def lose_request(self, *, may_go_on: bool) -> None:
         """End a request that `begin` counted, which may be charged without a reply.
 
         Args:
-            given_up: whether the client has given up while the server may still work on the request.
+            may_go_on: whether the server may still work on the request.
         """
-        self.unfinished -= not given_up
+        if not may_go_on:
+            self.unfinished -= 1
 
     def join(self, other: CallUsage) -> None:
         """Add the usage of other requests of the call."""
@@ -376,7 +374,7 @@ class Pace:
     tokens: float = 500.0
     """Output tokens of an answer: of one sample, and of one vote."""
     seconds: float = 10.0
-    """Time of an answer."""
+    """Time of an answer, without waits before its request and for its reader."""
     check_cost: float | None = None
     """Dollars for the check of an answer; None before the first check."""
     _answers: int = 1

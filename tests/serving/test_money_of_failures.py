@@ -36,6 +36,8 @@ FREE = {
 #: What comes to nothing, though somebody may have worked on it.
 LOST = {
     "late": Response(completion("A"), delay=30),
+    "late behind a proxy": broken(504),
+    "late behind Cloudflare": broken(524),
     "reset at once": Response([], hang=True),
     "reset after comments": Response([b": wait\n\n", b": wait\n\n"], hang=True),
 }

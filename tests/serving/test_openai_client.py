@@ -139,6 +139,7 @@ def test_every_option_is_sent(kind, monkeypatch):
         (Way(b"\xff\xfe no HTTP\r\n\r\n"), "no connection", LOST),
         (Way(LIMITED), "HTTP 429", Failure(429, None, 1.0, True)),
         (Way(b"HTTP/1.1 404 x\r\ncontent-length: 0\r\n\r\n"), "HTTP 404", Failure(404)),
+        (Way(b"HTTP/1.1 524 x\r\ncontent-length: 0\r\n\r\n"), "HTTP 524", Failure(524, None, None, True, True, True)),
     ],
 )
 def test_failures_are_alike_for_all_clients(kind, way, words, failure, monkeypatch):

@@ -1,6 +1,7 @@
 """Checks by themselves: what each says of a reply, what is refused before it runs, and that nothing stays behind."""
 
 import asyncio
+import contextlib
 import json
 import math
 import os
@@ -18,14 +19,17 @@ from helpers.checks_of_a_test import FUNCTIONS, PROGRAMS, expected, write_checks
 from helpers.gateway_service import until
 from helpers.scripted_cascade import ask, script
 
+from rcjax._base.tokens import Price
 from rcjax.policy.decisions import comparable
 from rcjax.policy.signals import Reply, ReplyCheck, SignalError
 from rcjax.policy.signals.answers import canonical_calls
 from rcjax.policy.signals.signal import record_signal, signal_from_record
 from rcjax.serving import check_processes, exchange
-from rcjax.serving.call_log import CallLog
+from rcjax.serving.call_log import CallLog, Query
 from rcjax.serving.check_processes import CheckPool, ReplyChecks, require_runnable
 from rcjax.serving.completions import read_reply
+from rcjax.serving.endpoints import Endpoint
+from rcjax.serving.usage import Pace
 
 SECRET = "what nobody is to read"
 ASKED = [{"role": "user", "content": SECRET}]
@@ -87,6 +91,46 @@ def test_functions_and_programs_pass_fail_hang_break_down_flood_and_talk_nonsens
     }
     assert "check command:./check.py hangs: no confidence in 1 answer, as it timed out (1)" in remarks
     assert len(remarks) == sum(isinstance(outcome, str) for outcome in wanted.values())
+
+
+@pytest.mark.parametrize(
+    ("output", "cost", "estimated"),
+    [
+        ({"confidence": 0.5, "cost": 0.125}, 0.125, False),
+        ({"confidence": None, "cost": 0.125}, 0.125, False),
+        ({"confidence": 2, "cost": 0.125}, 0.125, False),
+        ({"cost": 0.125}, 0.125, False),
+        ({"confidence": 0.5, "cost": -1}, 0.5, True),
+        (None, 0.5, True),
+        ("no JSON", 0.5, True),
+        (TimeoutError(), 0.5, True),
+        (asyncio.CancelledError(), 0.5, True),
+        (FileNotFoundError(), 0.0, False),
+    ],
+)
+def test_a_check_without_a_verdict_is_paid(output, cost, estimated, monkeypatch):
+    """It cost nothing: a judge costs what it reports, or else what earlier checks cost in the mean."""
+
+    async def run_command(command, document, seconds):
+        if isinstance(output, BaseException):
+            raise output
+        return output.encode() if isinstance(output, str) else json.dumps(output).encode(), 0
+
+    async def send(*request):
+        return completion("B")
+
+    async def main():
+        monkeypatch.setattr(check_processes, "run_command", run_command)
+        pace = Pace()
+        pace.add_check(0.5)
+        endpoint = Endpoint(None, "m", ReplyCheck("command:./judge"), {}, Price(1, 10), None)
+        one = exchange.Exchange(Query("q", ASKED), "m", endpoint, pace=pace)
+        with contextlib.suppress(asyncio.CancelledError):
+            await one.run(send, send, ReplyChecks(60.0))
+        return one.end()
+
+    call = asyncio.run(main())
+    assert (call.cost, call.estimated) == (cost, estimated)
 
 
 def test_the_document_that_a_check_gets(place):

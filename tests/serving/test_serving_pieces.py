@@ -2,16 +2,20 @@
 
 import asyncio
 import math
+import time
 
 import pytest
 from helpers import scripted_cascade
-from helpers.chat_server import Response, completion, sure
+from helpers.chat_server import Response, completion, serving, sure
 from helpers.gateway_service import SURE, UNSURE
 from helpers.scripted_cascade import POLICY, cascade_policy, good, script
 
+from rcjax._base.tokens import Price
 from rcjax.policy import signals
 from rcjax.serving.call_log import Query
-from rcjax.serving.exchange import _MAX_WAITING, Delivery, Piece
+from rcjax.serving.endpoints import Endpoint
+from rcjax.serving.exchange import _MAX_HELD_CHUNKS, Caller, Delivery, Piece
+from rcjax.serving.usage import Pace
 
 
 def ask(behave, *, signal=None, policy=POLICY, pieces=False, **asking):
@@ -103,9 +107,32 @@ def test_a_first_text_after_many_empty_chunks_is_delivered():
 
     async def main():
         delivery = Delivery(deliver, Piece("large", Query("q", ()), ()))
-        for text in ["", *[""] * _MAX_WAITING, "Par", "is"]:
+        for text in ["", *[""] * _MAX_HELD_CHUNKS, "Par", "is"]:
             await delivery.forward({"choices": [{"index": 0, "delta": {"content": text}}]})
 
     asyncio.run(main())
     assert "".join(chunk["choices"][0]["delta"]["content"] for chunk in delivered) == "Paris"
-    assert len(delivered) == _MAX_WAITING + 2
+    assert len(delivered) == _MAX_HELD_CHUNKS + 2
+
+
+def test_a_slow_reader_and_a_wait_for_a_slot_do_not_slow_the_pace_of_a_model(monkeypatch):
+    """By a clock that goes on only while a piece is delivered: abandoned answers are paid by this pace."""
+    clock = [time.perf_counter()]
+
+    async def deliver(piece):
+        clock[0] += 1_000.0
+
+    async def main():
+        async with serving(script(m=good("A", SURE))) as (_, client):
+            caller = Caller({"m": Endpoint(client, "m", None, {}, Price(1, 10), None)}, None, 1)
+            query, exchanges = Query("q", [{"role": "user", "content": "?"}]), []
+            monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+            await asyncio.gather(*(caller.call(query, "m", None, exchanges, deliver=deliver) for _ in range(2)))
+            monkeypatch.undo()
+            await caller.close()
+            return caller._paces["m"], [exchange.call for exchange in exchanges]
+
+    pace, calls = asyncio.run(main())
+    assert [call.estimated for call in calls] == [False, False]
+    assert min(call.seconds for call in calls) > 900.0
+    assert pace.seconds <= Pace.seconds

@@ -16,7 +16,7 @@ from rcjax.policy.signals.signal import describe_difference, record_signal
 from rcjax.serving.call_log import CallLog, Query
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.endpoints import Endpoint, LoggedForm, separate_votes
-from rcjax.serving.exchange import Caller
+from rcjax.serving.exchange import Caller, Exchange
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.usage import CallUsage, Pace
@@ -125,6 +125,35 @@ def test_reservations_cover_second_questions_checks_and_schemas():
     assert estimate(check, 0.01) == pytest.approx(10_000)  # no check has told its cost: the mean of the log has it
     pace.add_check(0.002)
     assert estimate(check, 0.01) == pytest.approx(alone + 2_000)
+
+
+def test_a_call_that_is_cancelled_ends_after_its_votes():
+    """It was logged and paid as soon as its first vote had ended, and the others still held slots and connections."""
+
+    async def main():
+        under_way = []
+
+        async def send(endpoint, messages, options, usage):
+            under_way.append(turns := 5 * len(under_way))
+            try:
+                await asyncio.Event().wait()
+            finally:
+                for _ in range(turns):  # as long as a connection takes to be closed
+                    await asyncio.sleep(0)
+                under_way.remove(turns)
+
+        endpoint = Endpoint(None, "small", signals.Votes(3, separate=True), {}, Price(1, 10), None, 3)
+        exchange = Exchange(Query("q", [{"role": "user", "content": "?"}]), "small", endpoint)
+        asking = asyncio.create_task(exchange.run(send, send, None))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(under_way) == 3
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        return under_way
+
+    assert asyncio.run(main()) == []
 
 
 def test_a_model_is_asked_several_times_and_the_most_common_answer_is_kept():

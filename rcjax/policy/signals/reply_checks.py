@@ -24,7 +24,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeGuard
 
 from rcjax.policy.signals.answers import INVALID, TRUNCATED, canonical_calls, canonical_json, format_calls
 from rcjax.policy.signals.replies import OneReply, Reading, Reply, SignalError, last_question
@@ -167,11 +167,25 @@ def read_verdict(value: Any) -> Verdict | None:
     value = without_rounding(value) if isinstance(value, float) else value
     if not _is_number(value, 1.0):
         raise ValueError("a value that is not a number from 0 to 1")
-    if isinstance(cost, bool) or not _is_number(cost, MAX_COST):
+    if not _is_cost(cost):
         raise ValueError("a cost that is not a sum of money")
     if not isinstance(key, str | None):
         raise ValueError("a key that is not a text")
     return Verdict(float(value), float(cost), key)
+
+
+def reported_cost(value: Any) -> float | None:
+    """Return the cost that a check gives, in dollars, beside any or no confidence; None without a valid cost.
+
+    >>> reported_cost({"confidence": None, "cost": 0.001}), reported_cost({"cost": "much"}), reported_cost(0.5)
+    (0.001, None, None)
+    """
+    cost = value.get("cost") if isinstance(value, Mapping) else None
+    return float(cost) if _is_cost(cost) else None
+
+
+def _is_cost(value: Any) -> TypeGuard[int | float]:
+    return not isinstance(value, bool) and _is_number(value, MAX_COST)
 
 
 _ROUNDING = 1e-9  # error of a sum or a mean in double precision, generously

@@ -48,7 +48,7 @@ class Responder:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self.has_begun = self.is_complete = False
+        self.has_begun = self.is_complete = self._is_document = False
         self.last_sent = time.monotonic()
         self._waiting: list[bytes] = []
         self._size = 0  # bytes that wait
@@ -62,10 +62,11 @@ class Responder:
     async def send_document(self, document: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> None:
         """Send an answer as one document."""
         body = encode_json(document)
+        self._is_document = True
         await self._start(status, {"content-type": "application/json", "content-length": str(len(body)), **headers})
-        if len(body) > _MAX_WAITING:  # in parts, so that a slow reader holds back the rest
-            for start in range(0, len(body), _MAX_WAITING):
-                await self._send(_body_message(body[start : start + _MAX_WAITING]))
+        if len(body) > _MAX_UNSENT_BYTES:  # in parts, so that a slow reader holds back the rest
+            for start in range(0, len(body), _MAX_UNSENT_BYTES):
+                await self._send(_body_message(body[start : start + _MAX_UNSENT_BYTES]))
             body = b""
         await self._body(body, more=False)
 
@@ -87,8 +88,8 @@ class Responder:
             await self._body(b"data: [DONE]\n\n", more=False)
 
     async def send_error(self, problem: ApiError, headers: Mapping[str, str]) -> None:
-        """Send an error in place of an answer, or of the rest of an answer."""
-        if self.is_complete:
+        """Send an error in place of an answer, or of the rest of a stream. A document that has begun is cut short."""
+        if self.is_complete or self._is_document:
             return
         if self.has_begun:
             await self._body(encode_event(problem.to_json()), more=False)
@@ -109,7 +110,7 @@ class Responder:
         if self._writing is not None and self._writing.done():
             self._writing.result()  # raises the exception of the last write
             self._writing = None
-        if not more or self._size > _MAX_WAITING:
+        if not more or self._size > _MAX_UNSENT_BYTES:
             await self._write(more=more)
         elif self._writing is None:
             self._writing = asyncio.create_task(self._write())
@@ -126,7 +127,7 @@ def _body_message(body: bytes, *, more: bool = True) -> dict[str, Any]:
     return {"type": "http.response.body", "body": body, "more_body": more}
 
 
-_MAX_WAITING = 64_000  # bytes that wait for the client to read: with more, the model waits, too
+_MAX_UNSENT_BYTES = 64_000  # bytes that wait for the client to read: with more, the model waits, too
 
 
 def encode_json(document: Mapping[str, Any]) -> bytes:

@@ -319,7 +319,7 @@ def require_permitted_fields(request: ChatRequest, limits: RequestLimits) -> Non
 
     Raises ApiError.
     """
-    fields, tokens = limits.allow_field, limits.max_tokens
+    fields, tokens = limits.allowed_fields, limits.max_tokens
     for name, value in request.fields.items():
         if value is not None and name not in FIELDS and name not in fields:
             problem = "is not passed on by this service: its operator can permit the field (--allow-field)"
@@ -363,7 +363,7 @@ class RequestLimits:
     """Seconds for the end of requests after the signal to stop, and then for the end of shadow calls."""
     max_tokens: int | None = None
     """Tokens that each model may write for a request, over all its answers; None without a limit."""
-    allow_field: frozenset[str] = frozenset()
+    allowed_fields: frozenset[str] = frozenset()
     """Fields that clients may send besides `FIELDS`; "tools" stands for tools that a provider runs."""
 
 
@@ -381,7 +381,7 @@ class _RequestBytes:
     """Whether the body was dropped to make room for other requests."""
 
 
-_SHADOW_PART = 4  # a shadow query begins only while others keep less than this fraction of `max_in_flight`: 1/4
+_MAX_SHADOW_SHARE = 0.25  # share of `max_in_flight`: a shadow query begins only while others keep fewer bytes
 
 
 class Intake:
@@ -421,7 +421,7 @@ class Intake:
 
         The size of this request plays no part, so that shadow queries are a fair sample of short and long requests.
         """
-        if sum(kept.size for kept in self._kept) * _SHADOW_PART >= self._limits.max_in_flight:
+        if sum(kept.size for kept in self._kept) >= _MAX_SHADOW_SHARE * self._limits.max_in_flight:
             yield None
             return
         kept, request_bytes.size = _RequestBytes(request_bytes.size), 0
@@ -483,13 +483,13 @@ class Intake:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientLeftError
-        part, before = message.get("body", b""), request_bytes.size
+        part = message.get("body", b"")
         if request_bytes.size + len(part) > self._limits.max_body:
             raise self._too_large()
-        while not self._reserve(request_bytes, len(part)) and self._drop_oldest(request_bytes):
-            pass
-        if request_bytes.size < before + len(part):
-            raise ApiError(429, "too many bytes of requests at once: try again", "too_many_requests", retry_after=1.0)
+        while not self._reserve(request_bytes, len(part)):
+            if not self._drop_oldest(request_bytes):
+                problem = "too many bytes of requests at once: try again"
+                raise ApiError(429, problem, "too_many_requests", retry_after=1.0)
         parts.append(part)
         return bool(message.get("more_body"))
 

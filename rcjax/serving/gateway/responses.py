@@ -517,7 +517,7 @@ class ResponsesResponder(Responder):
 
     async def send_error(self, problem: ApiError, headers: Mapping[str, str]) -> None:
         """Send an error in place of an answer, or at the end of a stream."""
-        if not self.has_begun or self.is_complete:
+        if not self.has_begun or self.is_complete or self._is_document:
             await super().send_error(problem, headers)
             return
         error, *rest = self._assembly.fail(problem)

@@ -23,6 +23,7 @@ from weakref import WeakSet
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -132,6 +133,8 @@ _LEFT = ApiError(499, "the client has left", "client_left")  # counted, and sent
 ENDING = "rcjax is ending"  # in the state of requests after the signal to stop
 
 RELOAD_SECONDS = 1.0  # seconds between two looks at the files
+
+CANCEL_SECONDS = 2.0  # seconds for cancelled requests to end: they close their connections to models
 
 
 class Gateway:
@@ -312,7 +315,13 @@ class Gateway:
             raise ApiError(403, problem, "not_permitted", "model")
 
     async def close(self) -> None:
-        """Drain the shadow calls within the time limit, and close everything; a failed step prevents no other step."""
+        """Drain the shadow calls within the time limit, and close everything; a failed step prevents no other step.
+
+        Uvicorn cancels late requests without waiting for their end, at which their clients pay.
+        """
+        end = time.monotonic() + CANCEL_SECONDS
+        while self.answering and time.monotonic() < end:
+            await asyncio.sleep(0.01)
         await self._try_step(self._drain, "shadow calls and checks have not ended")
         await self._try_step(self.connections.close, "connections are not closed")
         await self._try_step(self._share_totals, "the last spending of clients is not saved")
@@ -427,8 +436,9 @@ async def _handle_error(gateway: Gateway, _: Request, problem: Exception) -> Res
 
 
 async def _handle_unknown_path(gateway: Gateway, _: Request, problem: Exception) -> Response:
-    headers = getattr(problem, "headers", None) or {}
-    if getattr(problem, "status_code", 404) == 405:
+    assert isinstance(problem, HTTPException)
+    headers = problem.headers or {}
+    if problem.status_code == 405:
         error = ApiError(405, f"this path accepts {headers.get('Allow')} only", "unknown_method")
     else:
         advice = "use /v1/chat/completions, /v1/responses or /v1/models"

@@ -12,7 +12,7 @@ FIELDS = frozenset(
 
 @pytest.fixture(scope="session")
 def running():
-    with gateway(behave=ActingModels(), limits={"retries": 0, "allow_field": FIELDS}) as service:
+    with gateway(behave=ActingModels(), limits={"retries": 0, "allowed_fields": FIELDS}) as service:
         yield service
 
 

@@ -6,7 +6,9 @@ import statistics
 import pytest
 
 from benchmarks.gateway.streams import measure
-from rcjax.serving.gateway.chat import _MAX_WAITING, Responder
+from rcjax.serving.failures import ApiError
+from rcjax.serving.gateway.chat import _MAX_UNSENT_BYTES, Responder
+from rcjax.serving.gateway.responses import ResponsesResponder
 from rcjax.serving.openai_client import QUEUES, FairQueue
 
 
@@ -112,9 +114,33 @@ def test_a_model_waits_for_a_reader_that_is_slow():
         return waiting_bytes, reader.bodies
 
     waiting_bytes, bodies = asyncio.run(main())
-    assert waiting_bytes <= _MAX_WAITING + 10_100
+    assert waiting_bytes <= _MAX_UNSENT_BYTES + 10_100
     assert b"".join(body for body, _ in bodies).count(b"data: ") == 21
     assert [more for _, more in bodies][-1] is False
+
+
+@pytest.mark.parametrize("kind", [Responder, ResponsesResponder])
+def test_a_document_that_is_cut_off_gets_no_error_behind_it(kind):
+    """An event of a stream came behind half a document in JSON, and the server said that the body was too long."""
+    sent, may_go = [], asyncio.Event()
+
+    async def send(message):
+        sent.append(message)
+        if message.get("more_body"):
+            await may_go.wait()
+
+    async def main():
+        responder = kind(send)
+        answering = asyncio.create_task(responder.send_document({"error": "x" * 2 * _MAX_UNSENT_BYTES}, {}, 502))
+        await asyncio.sleep(0)
+        answering.cancel()
+        await asyncio.wait([answering])
+        may_go.set()
+        await responder.send_error(ApiError(503, "the service is shutting down"), {})
+        return answering.cancelled()
+
+    assert asyncio.run(main())
+    assert [message.get("more_body") for message in sent] == [None, True]
 
 
 def test_an_error_of_a_write_is_raised():

@@ -15,7 +15,7 @@ from helpers.gateway_service import SURE, UNSURE, gateway, make_policy, until
 
 from rcjax.policy import Ladder
 from rcjax.serving.failures import connection_error, upstream_error
-from rcjax.serving.gateway import chat
+from rcjax.serving.gateway import chat, service
 from rcjax.serving.gateway.catalog import Settings
 from rcjax.serving.gateway.chat import RequestHandler, Responder
 from rcjax.serving.gateway.chat_request import RequestLimits
@@ -353,6 +353,36 @@ def test_clients_with_permission_may_call(monkeypatch):
             assert {reply.status, service.get("/metrics", authorization=key).status} == {status}
             assert b"first" not in reply.body
         assert service.get("/health").status == service.get("/ready").status == 200
+
+
+def test_a_service_closes_after_the_end_of_cancelled_requests(monkeypatch):
+    """Their clients pay at the end, which Uvicorn does not wait for: what came after the last save was lost."""
+    events: list = []
+
+    async def main(gateway_):
+        async def answer():
+            with gateway_._answering():
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    await asyncio.sleep(0.1)  # closes its connection
+                    events.append("paid")
+
+        async def close():
+            events.append("closed")
+
+        monkeypatch.setattr(service, "CANCEL_SECONDS", 60.0)
+        monkeypatch.setattr(gateway_.connections, "close", close)
+        task = asyncio.create_task(answer())
+        await asyncio.sleep(0)
+        task.cancel()
+        await gateway_.close()
+        await asyncio.wait([task])
+
+    with gateway(None, lambda *_: Response({})) as running:
+        models = running.folder / "models.toml"
+        asyncio.run(main(Gateway(Settings({"policy": running.folder / "policy.json"}, models))))
+    assert events == ["paid", "closed"]
 
 
 @pytest.mark.parametrize("stream", [False, True])

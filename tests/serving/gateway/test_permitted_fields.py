@@ -18,7 +18,7 @@ def service():
         "large": 'options = { max_tokens = 5, service_tier = "flex", extra_body = { provider = { only = ["a"] } } }',
     }
     with gateway(
-        behave=behave, tables=tables, limits={"max_tokens": 1000, "allow_field": frozenset({"service_tier"})}
+        behave=behave, tables=tables, limits={"max_tokens": 1000, "allowed_fields": frozenset({"service_tier"})}
     ) as service:
         yield service
 
@@ -66,7 +66,7 @@ def test_tools_of_a_provider_are_refused_unless_the_operator_permits_them(servic
     assert service.server.requests == []
     custom = {"type": "custom", "custom": {"name": "sh"}}
     assert asked(service, tools=[TOOL, custom])["tools"] == [TOOL, custom]
-    with gateway(behave=behave, limits={"allow_field": frozenset({"tools"})}) as permitting:
+    with gateway(behave=behave, limits={"allowed_fields": frozenset({"tools"})}) as permitting:
         assert asked(permitting, tools=[TOOL, tool])["tools"] == [TOOL, tool]
 
 

@@ -138,7 +138,7 @@ REASONS = [
 
 
 def test_other_requests_go_to_the_largest_model_and_are_counted_by_reason():
-    limits = {"allow_field": frozenset({"tools"})}
+    limits = {"allowed_fields": frozenset({"tools"})}
     with gateway(policy({"tools": [TOOL]}), SAME, signal="call", limits=limits) as service:
         for fields, reason in REASONS:
             reply = service.ask(**fields).json["rcjax"]
