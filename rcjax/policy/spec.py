@@ -212,21 +212,13 @@ def read_search(value: Any, where: str, models: Sequence[str] | None = None) -> 
 
 
 def read_recorded_search(value: Any, where: str) -> Search | None:
-    """Read the search that a file records, as `Frontier.search`; None for the default search.
-
-    >>> read_recorded_search("labels", "search"), read_recorded_search("objective", "search") is OWN_OBJECTIVE
-    (None, True)
-    """
+    """Read the search that a file records, as `Frontier.search`; None for the default search."""
     recorded = {"labels": None, "objective": OWN_OBJECTIVE}
     return recorded[value] if isinstance(value, str) and value in recorded else read_search(value, where)
 
 
 def _read_cascade(value: Any, where: str) -> Search:
-    """Read a word, the models of one cascade, or a list of cascades as a search by the model.
-
-    >>> _read_cascade(["small", "large"], ""), _read_cascade([["small"], ("small", "large")], "")
-    ((('small', 'large'),), (('small',), ('small', 'large')))
-    """
+    """Read a word, the models of one cascade, or a list of cascades as a search by the model."""
     if isinstance(value, Iterable) and not isinstance(value, str):
         value = tuple(value)
         if value and all(isinstance(name, str) for name in value):
@@ -244,11 +236,7 @@ def _read_limit(value: Any, where: str) -> SecondsLimit:
 
 
 def read_today(value: Any, where: str) -> str | AbstractPolicy:
-    """Read today's model by its name, or today's policy; ValueError names the place of any other value.
-
-    >>> read_today("large", "today")
-    'large'
-    """
+    """Read today's model by its name, or today's policy; ValueError names the place of any other value."""
     if isinstance(value, AbstractPolicy):
         return _without_records(value)
     require(isinstance(value, str | Mapping) and bool(value), where, "must be a model's name or a policy", value)

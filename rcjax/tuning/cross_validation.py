@@ -385,12 +385,7 @@ def cross_validate(
     fold = deal_folds(complete, folds, seed)
     targets = targets_of(log)
     query_cost = impute_query_cost(log)
-    outcomes, logs = [log.correct], [log] * folds
-    if not is_fully_labelled(log):  # the expected outcomes that a fold's policies learn from must not use its labels
-        expected = expected_log(log)
-        outcomes = [expected.correct, corrected_log(log).correct]
-        unseen = jax.device_put(expected_outcomes_by_fold(log, fold, folds).astype(expected.correct.dtype))
-        logs = [dataclasses.replace(expected, correct=right) for right in unseen]
+    outcomes, logs = _outcomes_by_fold(log, fold, folds)
 
     def evaluate_fold(number: int) -> tuple[Array, ...]:
         """Return `penalty`, `cost`, `estimated` and `in_sample` of a fold, as in `CrossValidatedLosses`."""
@@ -425,6 +420,19 @@ def cross_validate(
         folds=folds,
         options=options,
     )
+
+
+def _outcomes_by_fold(log: Log, fold: np.ndarray, folds: int) -> tuple[list[Any], list[Log]]:
+    """Return the kinds of outcomes that policies are judged by, and the log that each fold's policies learn from.
+
+    The expected outcomes that a fold's policies learn from do not use its labels.
+    """
+    if is_fully_labelled(log):
+        return [log.correct], [log] * folds
+    expected = expected_log(log)
+    unseen = jax.device_put(expected_outcomes_by_fold(log, fold, folds).astype(expected.correct.dtype))
+    logs = [dataclasses.replace(expected, correct=right) for right in unseen]
+    return [expected.correct, corrected_log(log).correct], logs
 
 
 def _choose_on_other_folds(

@@ -338,8 +338,8 @@ def _tune_frontier(
     """Find the frontier of the policies that keep to a limit on seconds; None: of all policies."""
     if limit is not None:
         limit.require_any(model)
-    found = search_of(spec).find(log, model, limit=limit)
-    frontier, cross_validation = found.frontier, found.cross_validation
+    selection = search_of(spec).find(log, model, limit=limit)
+    frontier, cross_validation = selection.frontier, selection.cross_validation
     if spec.intervals:
         # Policies tuned on draws might not keep to the limit, so only the queries vary.
         refit = None if limit is None else False
