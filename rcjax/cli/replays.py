@@ -91,10 +91,9 @@ def evaluate(
         notes += uncompared
         with steps("checking"):
             checked, reason = try_check(tuned, data)
-            facts = checked and checked.to_json()
+            document["check"] = facts = checked and checked.to_json()
         if facts is None and not is_same_log:
             notes.append(f"it cannot be checked: {reason}")
-        document["check"] = facts
         step = _advise_next(policy_or_frontier, log, reading, facts, is_same_log=is_same_log, reprice=reprice)
         money = recorded_tuning(tuned).spec.money([document["spent"]])
     else:
