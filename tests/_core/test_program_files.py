@@ -201,8 +201,8 @@ from rcjax.model.label_outcomes import _fit
 assert compilation.store_programs(pathlib.Path(sys.argv[1]))
 rng = np.random.default_rng(0)
 rows, right = rng.random((40, 3), np.float32), np.arange(40) % 2
-weight, zeros = np.ones((1, 40), np.float32), np.zeros(2, np.float32)
-print(np.asarray(_fit(rows, np.arange(40) % 2, right.astype(np.float32), weight, zeros)).tolist())
+weight = np.ones((1, 40), np.float32)
+print(np.asarray(_fit(rows, np.arange(40) % 2, right.astype(np.float32), weight, k=2)).tolist())
 """
     folder = tmp_path / "cache"
     folder.mkdir(mode=0o700)
