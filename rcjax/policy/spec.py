@@ -201,10 +201,8 @@ _DROPPED = ("kept_sample", COMPARISON, "tuning")
 
 def read_search(value: Any, where: str, models: Sequence[str] | None = None) -> Search:
     """Read a search by the model: a word, or a list of cascades; ValueError for a model that is not in `models`."""
-    if isinstance(value, _OwnObjective):
-        return value
     if isinstance(value, str):
-        return choice(value, where, SEARCHES)
+        return value if isinstance(value, _OwnObjective) else choice(value, where, SEARCHES)
     cascades = read_value(Annotated[tuple[Names, ...], not_empty], value, where)
     for i, cascade in enumerate(cascades if models is not None else ()):
         require_subset(cascade, f"{where}[{i}]", models or ())
