@@ -217,14 +217,14 @@ def _replayed(replayed: Mapping[str, Any], money: Money, noun: str) -> dict[str,
     For a ladder that follows its bill, the second column has the tuned position, with its cost but without its error:
     a screen shows one error of a policy.
     """
-    refuses, followed = replayed["abstention"] > 0, replayed.get("followed")
-    as_tuned = {name: replayed[name] for name in replayed if refuses or name not in ("abstention", "error_answered")}
+    abstains, followed = replayed["abstention"] > 0, replayed.get("followed")
+    as_tuned = {name: replayed[name] for name in replayed if abstains or name not in ("abstention", "error_answered")}
     as_tuned |= {"cost": replayed["spent"], "cost_interval": replayed["spent_interval"]}
     shares = dict(zip(replayed["models"], replayed["share"], strict=True))
     by_model = [Fact(f"by {name}", share, "share") for name, share in shares.items() if share]
     if followed is None:
         return {"observed": [*facts(as_tuned, money, noun), *by_model]}
-    as_followed = followed | {"cost": followed["bill"], "abstention": followed["abstention"] if refuses else None}
+    as_followed = followed | {"cost": followed["bill"], "abstention": followed["abstention"] if abstains else None}
     as_tuned |= {"error": None, "abstention": None, "error_answered": None, "position": followed["tuned"]}
     return {
         "observed,\nfollowing\nits bill": [*facts(as_followed, money, noun)],

@@ -307,7 +307,7 @@ def serve(
     access: AccessOptions,
     accepted: LimitOptions,
     replicas: ReplicaOptions,
-    refusal_text: Annotated[str, typer.Option(metavar="TEXT")] = "I am not sure enough to answer this.",
+    abstain_text: Annotated[str, typer.Option(metavar="TEXT")] = "I am not sure enough to answer this.",
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
@@ -323,7 +323,7 @@ def serve(
         workers: Number of processes that answer.
         no_follow: Keep the position of each ladder, and do not follow the bill.
         stop_at_budget: Refuse requests that the money for a period does not cover, rather than use the cheapest rung.
-        refusal_text: Text of the answer if the policy refuses.
+        abstain_text: Text of the answer if the policy abstains.
     """
     require_libraries("rcjax serve", "serve", "openai", "starlette", "uvicorn", "prometheus_client")
     files, models_file = served.files(), served.models_file()
@@ -341,7 +341,7 @@ def serve(
         pass_model=served.pass_,
         follow=not no_follow,
         stops_at_budget=stop_at_budget,
-        refusal=refusal_text,
+        abstain_text=abstain_text,
         limits=accepted.limits(),
     )
     settings = replicas.add_to(access.add_to(calls.add_to(settings, workers), host))

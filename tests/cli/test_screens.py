@@ -170,10 +170,10 @@ def test_the_table_has_the_sign_of_the_sentence_and_names_what_stood_when_tuned(
     assert "0.3 ± 0.4 points more error than large alone" in fresh.headline(Money(1e6, "million"))
 
 
-def test_a_table_whose_errors_count_refusals_says_so():
+def test_a_table_whose_errors_count_abstentions_says_so():
     log = rcjax.sample_log(384, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
     tuned = rcjax.tune(log, budget=1e-4, abstain_price=0.3, intervals=False)
     title = console.comparison_table(tuned.comparison, tuned.money, "error").title
-    assert title.endswith("(points ± one standard error; each refusal counts as 0.3):")
-    plain = dataclasses.replace(tuned.comparison, refusal_price=None)
-    assert "refusal" not in console.comparison_table(plain, tuned.money, "error").title
+    assert title.endswith("(points ± one standard error; each abstention counts as 0.3):")
+    plain = dataclasses.replace(tuned.comparison, abstain_price=None)
+    assert "abstention" not in console.comparison_table(plain, tuned.money, "error").title

@@ -89,7 +89,7 @@ class Settings:
     """This replica's share of the money for a period, and of each client's money and requests."""
     log_prompts: bool = False
     """Whether the log keeps prompts."""
-    refusal: str = "I am not sure enough to answer this."
+    abstain_text: str = "I am not sure enough to answer this."
     """The answer if the policy abstains."""
     limits: RequestLimits = field(default_factory=RequestLimits)
     salt: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)

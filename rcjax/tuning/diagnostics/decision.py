@@ -64,7 +64,7 @@ class RetuningGain:
     """Cross-validated gain of retuned policies over the policy in service."""
 
     loss: float
-    """Loss of the policy in service: error + λ·cost, refusals at their price."""
+    """Loss of the policy in service: error + λ·cost, abstentions at their price."""
     gain: Gain[float]
     """Loss of the policy in service minus mean loss of the retuned policies."""
     lam: float
@@ -188,7 +188,7 @@ def held_out_gain(policy: AbstractPolicy, log: Log, seed: int = 0) -> RetuningGa
     """Estimate the gain of retuning by five-fold cross-validation, at the policy's λ; None if it cannot be estimated.
 
     The policy in service answers each fold, and so does a policy tuned on the other folds with the same search. Answers
-    cost their model's mean cost, and refusals their price. The queries are the fresh ones and the carried ones, so that
+    cost their model's mean cost, and abstentions their price. The queries are the fresh and the carried ones, so that
     a bad week has no more than its share; at most 5,000 are drawn at random. The policy in service was tuned on the
     carried queries, so its loss there is raised by its optimism. Models that give the same answer get the mean of its
     outcomes (`average_equal_answers`).
@@ -211,7 +211,7 @@ def held_out_gain(policy: AbstractPolicy, log: Log, seed: int = 0) -> RetuningGa
     outcomes = average_equal_answers(corrected_log(log))
     retuned_loss, _ = _cross_fitted_losses(policy, log, outcomes, tuning.spec, lam)
     replayed, carried = replay_queries(policy, outcomes), carried_mask(log)
-    terms = LossTerms(replayed.wrong, replayed.cost_at_means, replayed.refused)
+    terms = LossTerms(replayed.wrong, replayed.cost_at_means, replayed.abstained)
     loss = np.asarray(terms.loss(lam, tuning.spec.abstain_price), float)
     n_carried = int(carried.sum())
     if n_carried >= FEWEST_FOR_GAIN:
