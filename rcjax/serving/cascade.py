@@ -30,7 +30,7 @@ from rcjax.policy.signals.answers import request_form_of
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call, CallLog, Query, ShadowRate, ShadowShare, queries_per_day
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
-from rcjax.serving.exchange import Caller, Deliver, Exchange, Observe, calls_of
+from rcjax.serving.exchange import Deliver, Exchange, ModelCaller, Observe, calls_of
 from rcjax.serving.failures import CascadeWarning, Failure
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ServedModel
@@ -219,7 +219,8 @@ class Cascade:
             raise ValueError(f"models: {others}: the policy has {', '.join(policy.models)}; others need shadow above 0")
         self.billing = Billing(policy, name, log, ledger, stops_at_budget=stops_at_budget)
         defaults = RequestDefaults(api_client, signal, options or {}, models or {}, timeout, retries)
-        self._caller = Caller(make_endpoints(policy, self.all_models, defaults), log, concurrency, observe, timeout)
+        endpoints = make_endpoints(policy, self.all_models, defaults)
+        self._model_caller = ModelCaller(endpoints, log, concurrency, observe, timeout)
         self._observe_shadow = observe_shadow or (lambda outcome: None)
         self._salt = salt
         self._concurrency = concurrency
@@ -300,11 +301,11 @@ class Cascade:
     def continue_from(self, before: Cascade, models: Iterable[str]) -> None:
         """Continue the bill of the cascade that this one replaces, and the paces of these models."""
         self.billing.continue_from(before.billing)
-        self._caller.continue_paces(before._caller, models)
+        self._model_caller.continue_paces(before._model_caller, models)
 
     def signal_of(self, model: str) -> Any:
         """Return the signal that reads a model's confidence."""
-        return self._caller.endpoints[model].signal
+        return self._model_caller.endpoints[model].signal
 
     async def close(self) -> None:
         """Wait for the shadow calls under way, then end the checks. The caller closes the clients and the log.
@@ -322,7 +323,7 @@ class Cascade:
             try:
                 self.billing.settle()
             finally:
-                await self._caller.close()
+                await self._model_caller.close()
         _raise_first(outcomes)
 
     async def __aenter__(self) -> Cascade:
@@ -380,7 +381,7 @@ class Cascade:
         return self._estimate_sum(query, self.policy.rungs[index].for_segment(query.segment).models)
 
     def _estimate_sum(self, query: Query, models: Iterable[str]) -> float:
-        return math.fsum(self._caller.estimate_cost(query, model) for model in models)
+        return math.fsum(self._model_caller.estimate_cost(query, model) for model in models)
 
     def _make_query(
         self, messages: Messages, query_id: int | str | None, options: Mapping[str, Any] = MappingProxyType({})
@@ -411,7 +412,7 @@ class Cascade:
 
         This is decided before the first model is asked: otherwise the answers would decide which queries are tuned on.
         """
-        most = _SHADOW_QUERIES_PER_SLOT * self._caller.max_shadow_requests
+        most = _SHADOW_QUERIES_PER_SLOT * self._model_caller.max_shadow_requests
         if self._shadow_queries >= most:
             self._refuse_shadow("no slot", f"{most:,} shadow queries are under way")
             yield None
@@ -439,7 +440,8 @@ class Cascade:
         query, exchanges = shadow_calls.query, shadow_calls.exchanges
         with shadow_calls.resources:
             try:
-                await gather_all(self._caller.call(query, model, None, exchanges) for model in shadow_calls.models)
+                models = shadow_calls.models
+                await gather_all(self._model_caller.call(query, model, None, exchanges) for model in models)
             finally:  # a service that stops still pays for the calls made
                 self.billing.pay_shadow(calls_of(exchanges))
 
@@ -448,7 +450,7 @@ class Cascade:
         asked = {exchange.model for exchange in exchanges}
         for model in models if query.is_shadow_query else ():
             if model not in asked:
-                self._caller.log_unasked(query, model)
+                self._model_caller.log_unasked(query, model)
 
     async def _run_cascade(
         self, policy: Policy, query: Query, end: float | None, exchanges: list[Exchange], deliver: Deliver | None
@@ -471,7 +473,7 @@ class Cascade:
             exchange = ahead.pop(model, None)
             if exchange is None:
                 receiver = deliver if is_final else None
-                exchange = await self._caller.call(query, model, policy, exchanges, seconds, deliver=receiver)
+                exchange = await self._model_caller.call(query, model, policy, exchanges, seconds, deliver=receiver)
             visited.append(exchange)
             if exchange.is_delivered or (exchange.call.text is not None and is_final):
                 status = "answered" if exchange.call.text else "failed"
@@ -493,7 +495,7 @@ class Cascade:
         """Ask the first model and the model that its answer is compared with in parallel; return exchanges by model."""
         names, records = [policy.first_model, str(policy.parallel_model)], (list[Exchange](), list[Exchange]())
         calls = [
-            self._caller.call(
+            self._model_caller.call(
                 replace(query, charge=replace(self.billing.charge, step=step)), name, policy, record, seconds
             )
             for step, (name, record) in enumerate(zip(names, records, strict=True), start=1)

@@ -1,7 +1,7 @@
 """One question to one model: the request, the signal's reading of the reply, and the call for the log.
 
-An `Exchange` records a question and its outcome. `Caller` sends the requests of a service, each when a slot is free.
-`rcjax.collecting.respondent` sends those of a collection, within a budget.
+An `Exchange` records a question and its outcome. `ModelCaller` sends the requests of a service, each when a slot is
+free. `rcjax.collecting.respondent` sends those of a collection, within a budget.
 """
 
 from __future__ import annotations
@@ -320,7 +320,7 @@ _MAX_RECORD_LENGTH = 512  # characters of a query's options: the record of longe
 _SLOTS_PER_SHADOW_SLOT = 4  # slots of other calls for each slot of shadow calls
 
 
-class Caller:
+class ModelCaller:
     """Asks models, each at its endpoint.
 
     Args:
@@ -351,8 +351,8 @@ class Caller:
         self._warned: set[str] = set()
         self._paces = {model: endpoint.guess_pace() for model, endpoint in endpoints.items()}
 
-    def continue_paces(self, before: Caller, models: Iterable[str]) -> None:
-        """Continue the paces of these models, if their signals stay too, from the caller that this one replaces."""
+    def continue_paces(self, before: ModelCaller, models: Iterable[str]) -> None:
+        """Continue the paces of these models, if their signals stay too, from the replaced model caller."""
         for model in models:
             old, new = before.endpoints.get(model), self.endpoints.get(model)
             if old is not None and new is not None and old.signal == new.signal:

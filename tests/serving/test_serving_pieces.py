@@ -14,7 +14,7 @@ from rcjax._base.tokens import Price
 from rcjax.policy import signals
 from rcjax.serving.call_log import Query
 from rcjax.serving.endpoints import Endpoint
-from rcjax.serving.exchange import _MAX_HELD_CHUNKS, Caller, Delivery, Piece
+from rcjax.serving.exchange import _MAX_HELD_CHUNKS, Delivery, ModelCaller, Piece
 from rcjax.serving.usage import Pace
 
 
@@ -124,13 +124,13 @@ def test_a_slow_reader_and_a_wait_for_a_slot_do_not_slow_the_pace_of_a_model(mon
 
     async def main():
         async with serving(script(m=good("A", SURE))) as (_, client):
-            caller = Caller({"m": Endpoint(client, "m", None, {}, Price(1, 10), None)}, None, 1)
+            model_caller = ModelCaller({"m": Endpoint(client, "m", None, {}, Price(1, 10), None)}, None, 1)
             query, exchanges = Query("q", [{"role": "user", "content": "?"}]), []
             monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
-            await asyncio.gather(*(caller.call(query, "m", None, exchanges, deliver=deliver) for _ in range(2)))
+            await asyncio.gather(*(model_caller.call(query, "m", None, exchanges, deliver=deliver) for _ in range(2)))
             monkeypatch.undo()
-            await caller.close()
-            return caller._paces["m"], [exchange.call for exchange in exchanges]
+            await model_caller.close()
+            return model_caller._paces["m"], [exchange.call for exchange in exchanges]
 
     pace, calls = asyncio.run(main())
     assert [call.estimated for call in calls] == [False, False]

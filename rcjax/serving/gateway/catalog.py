@@ -30,7 +30,7 @@ from rcjax.serving.billing import describe_new_period
 from rcjax.serving.call_log import CallLog, ShadowCost, ShadowRate
 from rcjax.serving.cascade import Cascade, gather_all
 from rcjax.serving.endpoints import THINKING, Endpoint, checked_options
-from rcjax.serving.exchange import Caller
+from rcjax.serving.exchange import ModelCaller
 from rcjax.serving.gateway.chat_request import ChatRequest, RequestLimits
 from rcjax.serving.gateway.clients import KeyRing
 from rcjax.serving.ledger import Ledger
@@ -48,7 +48,7 @@ _OPERATOR_OPTIONS = THINKING | {"service_tier"}
 #: Options that no client can replace.
 FIXED_OPTIONS = _OPERATOR_OPTIONS.union(TOKEN_LIMITS)
 
-_SLOTS_PER_REQUEST = 2  # slots of a caller for each request in progress, whose votes are asked for at the same time
+_SLOTS_PER_REQUEST = 2  # slots of model callers for each request in progress, whose votes are asked for at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,15 +245,15 @@ class Catalog:
 
     policies: Mapping[str, Deployment]
     models: Mapping[str, ModelSettings]
-    unjudged_caller: Caller
-    """The caller that asks a model without judging its answer."""
+    unjudged_model_caller: ModelCaller
+    """Asks a model without judging its answer."""
     key_ring: KeyRing
     """The clients."""
 
     def continue_from(self, before: Catalog) -> None:
         """Continue the bills of changed policies, and the paces of unchanged models, from the last catalog."""
         unchanged = [name for name, model in self.models.items() if before.models.get(name) == model]
-        self.unjudged_caller.continue_paces(before.unjudged_caller, unchanged)
+        self.unjudged_model_caller.continue_paces(before.unjudged_model_caller, unchanged)
         for name, deployment in self.policies.items():
             if deployment is not before.policies[name]:
                 deployment.cascade.continue_from(before.policies[name].cascade, unchanged)
@@ -360,8 +360,8 @@ class CatalogMaker:
                 deployments[name] = self._deploy(name, policy, models, before)
             except ValueError as problem:
                 raise ValueError(f"{self._source_of(name, policy)}: {problem}") from None
-        caller = Caller(endpoints, self.log, _SLOTS_PER_REQUEST * settings.limits.concurrency, self.observe)
-        return Catalog(deployments, models, caller, settings.make_key_ring(deployments, models))
+        model_caller = ModelCaller(endpoints, self.log, _SLOTS_PER_REQUEST * settings.limits.concurrency, self.observe)
+        return Catalog(deployments, models, model_caller, settings.make_key_ring(deployments, models))
 
     def _source_of(self, name: str, policy: AbstractPolicy | None) -> str:
         """Return the name of a policy's file, or the option in its place."""

@@ -265,7 +265,7 @@ class RequestHandler:
         if deployment is not None and self._is_judged:
             return deployment.cascade.estimate_cost(query)
         model = self.request.model if deployment is None else deployment.policy.models[-1]
-        return self.catalog.unjudged_caller.estimate_cost(query, model)
+        return self.catalog.unjudged_model_caller.estimate_cost(query, model)
 
     async def _ask_policy(self, deployment: Deployment) -> Result:
         query = self._make_query()
@@ -290,11 +290,11 @@ class RequestHandler:
             not_judged="passed on" if deployment is None else ", ".join(self._why_not_judged),
             charge=None if deployment is None else deployment.cascade.billing.charge,
         )
-        exchanges, caller = list[Exchange](), self.catalog.unjudged_caller
-        with self._reserve_model(deployment, partial(caller.estimate_cost, query)) as model:
+        exchanges, model_caller = list[Exchange](), self.catalog.unjudged_model_caller
+        with self._reserve_model(deployment, partial(model_caller.estimate_cost, query)) as model:
             try:
                 deliver = self._send_piece if self.request.stream else None
-                exchange = await caller.call(query, model, None, exchanges, self._seconds_left, deliver=deliver)
+                exchange = await model_caller.call(query, model, None, exchanges, self._seconds_left, deliver=deliver)
             finally:  # a client that disconnects still pays for the calls made
                 self.metrics.count_cost(self.request.model, math.fsum(call.cost for call in calls_of(exchanges)))
                 if deployment is not None:
