@@ -34,7 +34,7 @@ from rcjax.serving.exchange import Deliver, Exchange, ModelCaller, Observe, call
 from rcjax.serving.failures import CascadeWarning, Failure
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ServedModel
-from rcjax.serving.openai_client import ReserveBytes, keep_prompt_bytes, openai, reserve_reply_bytes
+from rcjax.serving.openai_client import RequestMemory, openai, request_memory
 from rcjax.serving.usage import sum_usages
 
 Messages = str | Sequence[Mapping[str, Any]]
@@ -121,7 +121,7 @@ class _ShadowCalls:
     """The exchanges with these models so far."""
     resources: ExitStack
     """The query's slot, money and bytes, released at its end; then the models that were not asked are logged."""
-    reserve_bytes: ReserveBytes
+    memory: RequestMemory
 
 
 class Cascade:
@@ -351,11 +351,9 @@ class Cascade:
             rung = self.policy.rungs[rung_index]
             policy = rung.for_segment(query.segment)
             reported_rung = None if position is None else rung_index
-            reserve_bytes = shadow_resources.enter_context(self._keep_shadow()) if query.is_shadow_query else None
-            is_shadow = reserve_bytes is not None and reservations.enter_context(
-                self._reserve_others(policy.models, query)
-            )
-            if reserve_bytes is not None:
+            memory = shadow_resources.enter_context(self._keep_shadow()) if query.is_shadow_query else None
+            is_shadow = memory is not None and reservations.enter_context(self._reserve_others(policy.models, query))
+            if memory is not None:
                 self._observe_shadow("asked" if is_shadow else "no money")
             query = replace(query, position=position, rung=reported_rung, is_shadow_query=is_shadow)
             try:
@@ -367,14 +365,14 @@ class Cascade:
                 cost = rung.expected.get("cost") or 0.0
                 self.billing.pay(calls_of(exchanges), cost, query.client)
             others = [model for model in self.all_models if model not in {call.model for call in result.calls}]
-            if reserve_bytes is None or not is_shadow or not others:
+            if memory is None or not is_shadow or not others:
                 return result, None
             reservations.close()  # the bill has the answer's cost: from now on, only the other models need money
             shadow_resources.enter_context(self.billing.reserve(self._estimate_sum(query, others)))
             query = replace(query, charge=self.billing.shadow_charge, is_shadow_call=True)
             exchanges = list[Exchange]()
             shadow_resources.callback(self._log_unasked, query, others, exchanges)
-            return result, _ShadowCalls(query, others, exchanges, shadow_resources.pop_all(), reserve_bytes)
+            return result, _ShadowCalls(query, others, exchanges, shadow_resources.pop_all(), memory)
 
     def _estimate_rung(self, query: Query, index: int) -> float:
         """Estimate the money that a query may cost on a rung if each of its models is asked."""
@@ -407,7 +405,7 @@ class Cascade:
         return self.billing.reserve_shadow(self._estimate_sum(query, others))
 
     @contextmanager
-    def _keep_shadow(self) -> Iterator[ReserveBytes | None]:
+    def _keep_shadow(self) -> Iterator[RequestMemory | None]:
         """Count a shadow query, and keep its bytes, until its calls have ended; yield None if there is no slot.
 
         This is decided before the first model is asked: otherwise the answers would decide which queries are tuned on.
@@ -419,10 +417,10 @@ class Cascade:
             return
         self._shadow_queries += 1
         try:
-            with keep_prompt_bytes.get()() as reserve_bytes:
-                if reserve_bytes is None:
+            with request_memory.get().keep() as memory:
+                if memory is None:
                     self._refuse_shadow("no memory", "shadow queries under way keep as many bytes as they may")
-                yield reserve_bytes
+                yield memory
         finally:
             self._shadow_queries -= 1
 
@@ -436,7 +434,7 @@ class Cascade:
 
     async def _ask_others(self, shadow_calls: _ShadowCalls) -> None:
         """Ask the models that the policy did not ask."""
-        reserve_reply_bytes.set(shadow_calls.reserve_bytes)
+        request_memory.set(shadow_calls.memory)
         query, exchanges = shadow_calls.query, shadow_calls.exchanges
         with shadow_calls.resources:
             try:

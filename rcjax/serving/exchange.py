@@ -34,7 +34,7 @@ from rcjax.serving.failures import (
     malformed_error,
 )
 from rcjax.serving.models_file import record_request_settings
-from rcjax.serving.openai_client import call_end, complete, stream
+from rcjax.serving.openai_client import complete, stream
 from rcjax.serving.usage import CallUsage, Pace, reply_samples
 
 
@@ -391,7 +391,7 @@ class ModelCaller:
         try:
             try:
                 async with asyncio.timeout(seconds) as timer:
-                    call_end.set(timer.when())
+                    exchange.usage.end = timer.when()
                     await exchange.run(send_question, send, self._checks)
             except TimeoutError:
                 exchange.fail(connection_error(timed_out=True))

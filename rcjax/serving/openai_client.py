@@ -118,22 +118,26 @@ MAX_REPLY_BYTES = 16_000_000  # bytes of a reply
 
 _STREAM_FACTOR = 4  # times MAX_REPLY_BYTES: bytes of a stream
 
-ReserveBytes = Callable[[int], bool]
-"""Counts the bytes of a reply that has come, and returns whether there is room for them."""
 
-reserve_reply_bytes: ContextVar[ReserveBytes] = ContextVar("reserve_reply_bytes", default=lambda size: True)
-"""The running task's counter of the bytes of whole replies, which stay in memory until their request ends."""
+class RequestMemory:
+    """The bytes that a request, its replies and its shadow calls keep in memory; in this class without a limit."""
 
-keep_prompt_bytes: ContextVar[Callable[[], AbstractContextManager[ReserveBytes | None]]] = ContextVar(
-    "keep_prompt_bytes", default=lambda: nullcontext(reserve_reply_bytes.get())
-)
-"""The running task's function that keeps a prompt's bytes until its shadow calls have ended.
+    def reserve(self, size: int) -> bool:
+        """Count more bytes, and return whether there is room for them."""
+        return True
 
-It yields the counter of the bytes of their replies; None if shadow queries keep as many bytes as they may.
-"""
+    def keep(self) -> AbstractContextManager[RequestMemory | None]:
+        """Keep the bytes for shadow calls, even after the request's end, and yield the memory of these calls.
 
-call_end: ContextVar[float | None] = ContextVar("call_end", default=None)
-"""The time limit of the running call, by the event loop's clock: no retry waits until then. None without a limit."""
+        Yields None if shadow calls keep as many bytes as they may.
+        """
+        return nullcontext(self)
+
+
+_UNLIMITED = RequestMemory()
+
+request_memory: ContextVar[RequestMemory] = ContextVar("request_memory", default=_UNLIMITED)
+"""The memory of the running task's request: whole replies stay in memory until their request ends."""
 
 NOT_READ = "rcjax_not_read"  # a response's extension: the reason why it was not read to its end
 
@@ -225,7 +229,7 @@ class LimitedStream(HTTP.AsyncByteStream):
                 for start in range(0, len(part), _PIECE):
                     await turns.wait_turn()
                     yield part[start : start + _PIECE]
-            elif reserve_reply_bytes.get()(len(part)):
+            elif request_memory.get().reserve(len(part)):
                 yield part
             else:
                 self._response.extensions.setdefault(NOT_READ, "too large beside others at once")
@@ -308,7 +312,7 @@ async def _post(
             return response, input_bytes
         except Exception as error:  # no error of a client may end a batch
             problem = _error_of_client(error)
-        wait = _retry_wait(problem.failure, retries)
+        wait = _retry_wait(problem.failure, retries, usage.end)
         if problem.failure.charged:  # a refused request is not charged
             usage.lose_request(may_go_on=problem.failure.timed_out)
         else:
@@ -324,7 +328,7 @@ _BACKOFF = (0.5, 8.0)  # seconds before the first retry, and at most
 _MAX_WAIT = 120.0  # longest back-off in seconds that a server may ask for; else there is no retry
 
 
-def _retry_wait(failure: Failure, retries: int) -> float | None:
+def _retry_wait(failure: Failure, retries: int, end: float | None) -> float | None:
     """Return the seconds before the next attempt, as OpenAI's client computes them; None if no retry is of use.
 
     A wait beyond the end of the call is of no use: the next model is asked at once. Nor is a second request after an
@@ -334,8 +338,8 @@ def _retry_wait(failure: Failure, retries: int) -> float | None:
         return None
     first, longest = _BACKOFF
     wait = failure.retry_after or min(longest, first * 2.0 ** min(retries, 10)) * random.uniform(0.75, 1.0)
-    end, now = call_end.get(), asyncio.get_running_loop().time()
-    return None if wait > _MAX_WAIT or (end is not None and now + wait >= end) else wait
+    is_late = end is not None and asyncio.get_running_loop().time() + wait >= end
+    return None if wait > _MAX_WAIT or is_late else wait
 
 
 async def stream(

@@ -87,6 +87,8 @@ _COUNTED += ("unanswered", "unanswered_input_bytes", "unfinished", "broken", "im
 class CallUsage:
     """The usage of one call's requests so far: tokens if the replies report them, else bytes."""
 
+    end: float | None = None
+    """Time limit of the call, by the event loop's clock: no retry waits until then. None without a limit."""
     attempts: int = 0
     replies: int = 0
     reply_seconds: float = 0.0

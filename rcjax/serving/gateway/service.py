@@ -260,8 +260,8 @@ class Gateway:
             ids = id_headers(query)
             self._require_slot()
             start = time.perf_counter()
-            with self.client_limits.admit(client), self.intake.count_bytes() as request_bytes:
-                body = await self.intake.read(receive, headers, request_bytes, client.name)
+            with self.client_limits.admit(client), self.intake.open_memory() as memory:
+                body = await self.intake.read(receive, headers, memory, client.name)
                 await fair_queue("requests").wait_turn()
                 with self._answering():
                     request = responder.read(body)
