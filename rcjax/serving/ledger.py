@@ -223,28 +223,22 @@ class Ledger:
             total.cap = cap
             return total
 
-    def start(self) -> None:
-        """Start the thread that reads and writes the store, and synchronise once if the store is not down."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="rcjax-ledger", daemon=True)
-            self._thread.start()
-        if self.down_since is None:
-            self.sync()
-
-    def publish(self, *, waits: bool = False) -> None:
-        """Let the thread send the payments that wait, without waiting for it: `close` does."""
-        self._wake.set()
-
-    def refresh(self) -> None:
-        """Do nothing: the thread synchronises totals."""
-
     @property
     def waiting(self) -> int:
         """Number of payments that the store has not confirmed."""
         return sum(total.waiting for total in [*self._totals.values()])
 
-    def sync(self) -> bool:
-        """Send the payments that wait, read the totals, and return whether the store answered."""
+    def sync(self, patience: float = ANSWER_SECONDS) -> bool:
+        """Send the payments that wait, read the totals, and return whether the store answers.
+
+        With a patience of 0 a thread does so at once, and this method waits for nothing.
+        """
+        if not patience:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="rcjax-ledger", daemon=True)
+                self._thread.start()
+            self._wake.set()
+            return self.down_since is None
         with self._sync_lock:
             totals = self._current_totals()
             try:

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
-from rcjax._base.codec import visible
 from rcjax._base.files import try_lock
 from rcjax.serving.failures import CascadeWarning
 
@@ -83,18 +82,12 @@ class TotalStore(Protocol):
         """Return the total of a name in a period: its kind, its start and its end in seconds since 1970."""
         ...
 
-    def start(self) -> None:
-        """Read the totals so far, waiting for the store if necessary."""
-
-    def publish(self, *, waits: bool = False) -> None:
-        """Hand the payments of this process to the store; a store that is busy or down gets them later.
+    def sync(self, patience: float = ...) -> object:
+        """Write the payments of this process, and read the totals of all processes. May raise OSError.
 
         Args:
-            waits: whether to wait a moment for a busy file, as a process does at its end.
+            patience: seconds to wait for a busy store; with 0 nothing waits, so that an event loop may call it.
         """
-
-    def refresh(self) -> None:
-        """Read the payments of others if the last reading is over `SYNC_SECONDS` ago."""
 
 
 @dataclass(slots=True)
@@ -173,33 +166,9 @@ class TotalsFile:
         self._rows: dict[_RowKey, _Row] = {}  # of the file, as last read or written
         self._content = b""  # of the file with these rows
         self._sync_lock = threading.Lock()  # serialises `sync`: a slow thread would write older totals
-        self._tried_at = self._synced_at = -math.inf
+        self._synced_at = -math.inf
         self.is_unknown = False
         """Whether the file is unreadable or unwritable, or has been locked for a minute."""
-
-    def start(self) -> None:
-        """Read the file, waiting up to `LOCK_SECONDS` for its lock."""
-        self.publish(waits=True)
-
-    def refresh(self) -> None:
-        """Synchronise with the file if the last attempt is over `SYNC_SECONDS` ago."""
-        if time.monotonic() - self._tried_at >= SYNC_SECONDS:
-            self.publish()
-
-    def publish(self, *, waits: bool = False) -> None:
-        """Synchronise with the file. A failure becomes a warning, once until it works again.
-
-        Args:
-            waits: whether to wait up to `LOCK_SECONDS` for the file's lock; an event loop may not.
-        """
-        was_unknown, self._tried_at = self.is_unknown, time.monotonic()
-        try:
-            self.sync(LOCK_SECONDS if waits else 0.0)
-        except OSError as problem:
-            if self.is_unknown and not was_unknown:
-                news = f"cannot save spending to {self.path}: {problem.strerror or problem}"
-                then = "until this works the cheapest rung answers, or nothing with --stop-at-budget"
-                warnings.warn(visible(f"{news}: {then}"), CascadeWarning, stacklevel=2)
 
     def total(self, name: str, every: str, bounds: tuple[float, float]) -> TotalInFile:
         """Return the total of a name in a period."""
@@ -211,25 +180,22 @@ class TotalsFile:
         Raises OSError on failure, and TimeoutError, a kind of it, if another process or thread holds the file's lock
         for `patience` seconds. With 0 it never waits, so that an event loop may call it.
         """
-        now = time.monotonic()
+        start = time.monotonic()
         try:
-            self._sync_alone(patience)
+            if not self._sync_lock.acquire(timeout=patience):
+                raise TimeoutError(errno.ETIMEDOUT, "another thread synchronises totals")
+            try:
+                self._sync_totals(patience)
+            finally:
+                self._sync_lock.release()
         except OSError as problem:
-            is_brief = isinstance(problem, TimeoutError) and now - self._synced_at < _LOCKED_SECONDS
+            is_brief = isinstance(problem, TimeoutError) and start - self._synced_at < _LOCKED_SECONDS
             self.is_unknown = self.is_unknown or not is_brief
             raise
-        self.is_unknown, self._synced_at = False, now
+        self.is_unknown, self._synced_at = False, start
 
-    def _sync_alone(self, patience: float) -> None:
-        """Synchronise while no other thread does."""
-        if not self._sync_lock.acquire(timeout=patience):
-            raise TimeoutError(errno.ETIMEDOUT, "another thread synchronises totals")
-        try:
-            self._sync(patience)
-        finally:
-            self._sync_lock.release()
-
-    def _sync(self, patience: float) -> None:
+    def _sync_totals(self, patience: float) -> None:
+        """Forget the totals of past periods, exchange rows, and add up the rows of the other processes."""
         now = time.time()
         totals = dict(self._totals)
         for key in [key for key in totals if not _is_kept(key[1], key[2], now)]:

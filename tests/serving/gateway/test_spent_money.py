@@ -129,7 +129,7 @@ def test_a_service_that_stops_answers_nothing_while_its_spending_is_unknown(tmp_
         def lose():
             totals.unlink()
             totals.mkdir()
-            until(lambda: billing._totals.publish() or billing._is_spending_unknown)
+            until(lambda: billing._sync() or billing._is_spending_unknown)
 
         with pytest.warns(CascadeWarning, match="cannot save spending"):
             lose()
@@ -139,7 +139,7 @@ def test_a_service_that_stops_answers_nothing_while_its_spending_is_unknown(tmp_
             assert (reply.status, reply.json["error"]["code"]) == (503, "spending_unknown")
         assert service.server.requests == []
         totals.rmdir()
-        until(lambda: billing._totals.publish() or not billing._is_spending_unknown)
+        until(lambda: billing._sync() or not billing._is_spending_unknown)
         assert service.ask().status == 200
 
 
