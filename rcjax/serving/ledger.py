@@ -170,7 +170,7 @@ class Ledger:
                 retry=retrying[0].Retry(retrying[1].NoBackoff(), 0),
             )
         except (ValueError, redis.RedisError):
-            raise ValueError(f"{self.address}: {_ADVICE}") from None
+            raise ValueError(f"{self.address}: {_URL_FORM}") from None
         plain = re.sub(r"[^\w.-]", "_", replica or socket.gethostname())[:64]
         self._process = f"{plain}:{uuid.uuid4().hex[:12]}"
         self._totals: dict[tuple[str, str, float], TotalInLedger] = {}
@@ -299,7 +299,7 @@ class Ledger:
 
 _UNSAFE = re.compile(r"[^\w.:/@+-]")
 
-_ADVICE = "give redis://host:6379, or rediss:// for TLS, with name:password@ before the host if the store wants that"
+_URL_FORM = "give redis://host:6379, or rediss:// for TLS, with name:password@ before the host if the store wants that"
 
 
 def address_of(url: str) -> str:
@@ -313,7 +313,7 @@ def address_of(url: str) -> str:
         port = f":{parts.port}" if parts.port else ""
         if parts.scheme in ("redis", "rediss") and parts.hostname:
             return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
-    raise ValueError(f"not an address of a ledger: {_ADVICE}")
+    raise ValueError(f"not an address of a ledger: {_URL_FORM}")
 
 
 def _label(time: float) -> str:

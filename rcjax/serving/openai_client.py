@@ -304,7 +304,7 @@ async def _post(
     while True:
         headers = {RETRY_HEADER: str(retries), **(arguments.get("headers") or {})}
         more: Any = {**arguments, "headers": headers, "max_retries": 0}
-        input_bytes, start = usage.begin(messages, options), time.perf_counter()
+        input_bytes, start = usage.begin_request(messages, options), time.perf_counter()
         try:
             posted = api_client.post("/chat/completions", cast_to=HTTP.Response, body=body, options=more, **streaming)
             response = await posted

@@ -132,7 +132,7 @@ class CallUsage:
         else:
             self.reported.append((tokens, _rename_counts(usage)))
 
-    def begin(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> int:
+    def begin_request(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> int:
         """Count a request before its reply, and return its bytes."""
         self.questions += self._request is None or messages is not self._request[0]
         self._request = messages, options
@@ -144,13 +144,13 @@ class CallUsage:
         return input_bytes
 
     def settle_request(self, input_bytes: int) -> None:
-        """End a request that `begin` counted, with a reply or without a charge."""
+        """End a request that `begin_request` counted, with a reply or without a charge."""
         self.unanswered -= 1
         self.unanswered_input_bytes -= input_bytes
         self.unfinished -= 1
 
     def lose_request(self, *, may_go_on: bool) -> None:
-        """End a request that `begin` counted, which may be charged without a reply.
+        """End a request that `begin_request` counted, which may be charged without a reply.
 
         Args:
             may_go_on: whether the server may still work on the request.

@@ -330,7 +330,7 @@ class RequestHandler:
 
     async def _send_chunk(self, piece: Piece, chunk: Mapping[str, Any]) -> None:
         if not self._first_report:
-            self._first_report = self._report(piece, self._status) | {"cost": None}  # it is not known yet
+            self._first_report = self._make_report(piece, self._status) | {"cost": None}  # it is not known yet
             usage = {"usage": None} if self.request.includes_usage else {}
             self._head = _make_head(self._first_report, chunk, _CHUNK) | usage
         headers = {} if self.responder.has_begun else _make_headers(self._first_report)
@@ -347,7 +347,7 @@ class RequestHandler:
 
     async def _send_rest(self, result: Result) -> None:
         """Send the whole answer, or the end of its stream."""
-        report = self._report(result, result.status)
+        report = self._make_report(result, result.status)
         if self._first_report:
             if self.request.includes_usage:
                 last = {**self._head, "choices": [], "usage": result.usage, "rcjax": report}
@@ -364,7 +364,7 @@ class RequestHandler:
             await self.responder.send_event(chunk, headers)
         await self.responder.end_stream()
 
-    def _report(self, known: Piece | Result, status: str) -> dict[str, Any]:
+    def _make_report(self, known: Piece | Result, status: str) -> dict[str, Any]:
         """Return the report of the cascade so far: the field `rcjax` of the answer."""
         deployment = self._deployment
         models = [call.model for call in known.calls]
