@@ -161,10 +161,10 @@ def events(content: bytes) -> None:
         usage, whole = CallUsage(), Assembly()
         try:
             async for chunk in read_chunks(source()):
-                whole.add(chunk)
+                numbered = whole.add(chunk)
                 for asked in _ASKED:
-                    choices = [client_choice(asked, choice) for choice in chunk["choices"]]
-                    _strict(encode_json({**chunk, "choices": choices}))
+                    choices = [client_choice(asked, choice) for choice in numbered["choices"]]
+                    _strict(encode_json({**numbered, "choices": choices}))
         except CallError as problem:
             _expect(str(problem).isprintable())
             return

@@ -400,9 +400,9 @@ async def _read_stream(
     ):
         async for chunk in chunks:
             usage.reply_seconds += time.perf_counter() - start
-            assembly.add(chunk)
+            numbered = assembly.add(chunk)
             if assembly.problem is None:  # the usage may still come after a failure
-                await forward(chunk)
+                await forward(numbered)
             start = time.perf_counter()
 
 
