@@ -76,14 +76,8 @@ class Result:
     """Sum of the calls' tokens, as in the API."""
     failure: Failure | None = field(default=None, repr=False, compare=False)
     """The last failure, if no model answered."""
-    parallel_calls: int = 1
-    """Number of the first calls, which ran in parallel."""
-
-    @property
-    def seconds(self) -> float:
-        """Seconds that the calls took: the longest of the parallel calls, plus all later calls."""
-        parallel = max((call.seconds for call in self.calls[: self.parallel_calls]), default=0.0)
-        return parallel + math.fsum(call.seconds for call in self.calls[self.parallel_calls :])
+    seconds: float = field(default=0.0, compare=False)
+    """Seconds from the start of the first call to the end of the last; the first two may run in parallel."""
 
     @property
     def problem(self) -> str:
@@ -456,7 +450,6 @@ class Cascade:
         """Ask model after model until one is sure enough or the time is up; two at once if an agreement needs both."""
         model: str | None = policy.first_model
         ahead, visited = dict[str, Exchange](), list[Exchange]()
-        parallel_calls = 1 if policy.parallel_model is None else 2
         while model is not None:
             later = policy.models[policy.models.index(model) + 1 :]
             left = None if end is None else end - time.monotonic()
@@ -474,8 +467,7 @@ class Cascade:
                 exchange = await self._model_caller.call(query, model, policy, exchanges, seconds, deliver=receiver)
             visited.append(exchange)
             if exchange.is_delivered or (exchange.call.text is not None and is_final):
-                status = "answered" if exchange.call.text else "failed"
-                return make_result(query, status, exchange, exchanges, parallel_calls)
+                return make_result(query, "answered" if exchange.call.text else "failed", exchange, exchanges)
             if exchange.call.text is None:
                 model = next(iter(later), None)
                 continue
@@ -483,9 +475,9 @@ class Cascade:
             decision = policy.step(model, logprob=exchange.call.logprob, answer=answers.pop(model), answers=answers)
             if not isinstance(decision, Defer):
                 status = "answered" if isinstance(decision, Answer) else "abstained"
-                return make_result(query, status, exchange, exchanges, parallel_calls)
+                return make_result(query, status, exchange, exchanges)
             model = decision.next_model
-        return make_result(query, *_best_so_far(exchanges), exchanges, parallel_calls)
+        return make_result(query, *_best_so_far(exchanges), exchanges)
 
     async def _ask_both(
         self, policy: Policy, query: Query, seconds: float | None, exchanges: list[Exchange]
@@ -538,9 +530,7 @@ def _shadow_share(shadow: float | ShadowRate | ShadowShare, log: CallLog | None,
     return ShadowShare(shadow, queries_per_day(log.path, policy=policy))
 
 
-def make_result(
-    query: Query, status: str, answered_by: Exchange | None, exchanges: list[Exchange], parallel_calls: int = 1
-) -> Result:
+def make_result(query: Query, status: str, answered_by: Exchange | None, exchanges: list[Exchange]) -> Result:
     """Make the result of a query from its exchanges.
 
     Args:
@@ -548,12 +538,12 @@ def make_result(
         status: the status of the result.
         answered_by: the exchange whose answer counts; None if no answer counts.
         exchanges: all exchanges of the query.
-        parallel_calls: number of the first exchanges, which ran in parallel.
     """
     calls = calls_of(exchanges)
     call = answered_by.call if answered_by else None
     has_answer = call is not None and status not in ("abstained", "failed")
     failures = [exchange.failure for exchange in exchanges if exchange.failure is not None]
+    ends = [exchange.start + exchange.call.seconds for exchange in exchanges]
     return Result(
         query=query,
         status=cast(Status, status),
@@ -566,5 +556,5 @@ def make_result(
         completion=answered_by.completion if answered_by and status != "abstained" else None,
         usage=sum_usages([exchange.usage for exchange in exchanges]),
         failure=failures[-1] if failures and status == "failed" else None,
-        parallel_calls=parallel_calls,
+        seconds=max(ends) - min(exchange.start for exchange in exchanges) if exchanges else 0.0,
     )

@@ -224,11 +224,6 @@ class Deployment:
         return describe_rungs(policy) + (f"; as it follows its bill also {later}" if later and policy.follows else "")
 
     @property
-    def version(self) -> tuple[str, bool]:
-        """The policy's digest, and whether a file has the policy."""
-        return self.digest, not self.is_untuned
-
-    @property
     def shadow_models(self) -> tuple[str, ...]:
         """Models of shadow queries; none if there are no shadow queries."""
         return self.cascade.all_models if self.cascade.shadow else ()
@@ -260,11 +255,9 @@ class Catalog:
 
     def changed_policies(self, before: Catalog | None) -> list[str]:
         """Return the names of policies that are new or have changed."""
-        return [
-            name
-            for name, deployment in self.policies.items()
-            if before is None or before.policies[name].version != deployment.version
-        ]
+        earlier = {} if before is None else before.policies
+        known = {name: (old.digest, old.is_untuned) for name, old in earlier.items()}
+        return [name for name, new in self.policies.items() if known.get(name) != (new.digest, new.is_untuned)]
 
     def describe_changes(self, before: Catalog, models: str) -> Iterator[str]:
         """Yield a line for each change since the last catalog; `models` is the name of the models' file."""
@@ -396,9 +389,9 @@ class CatalogMaker:
         settings, limits = self.settings, self.settings.limits
         policy = _pass_policy(settings.pass_model or "") if tuned is None else tuned
         digest = digest_of(policy)
-        version = digest, tuned is not None
-        if before is not None and (before.policies[name].version, before.models) == (version, models):
-            return before.policies[name]
+        old = None if before is None else before.policies[name]
+        if before and old and (old.digest, old.is_untuned, before.models) == (digest, tuned is None, models):
+            return old
         recorded_tuning(policy)  # a fault in the record is found now, not when the policy is tuned again
         records = recorded_request_settings(policy)
         names = *policy.models, *self._shadow_models(tuned, models)
@@ -415,7 +408,7 @@ class CatalogMaker:
             concurrency=_SLOTS_PER_REQUEST * limits.concurrency,
             timeout=limits.timeout,
             retries=limits.retries,
-            shadow=settings.shadow if before is None else before.policies[name].cascade.shadow_share,
+            shadow=settings.shadow if old is None else old.cascade.shadow_share,
             salt=settings.salt,
             observe=None if self.observe is None else partial(self.observe, policy=name),
             observe_shadow=None if self.observe_shadow is None else partial(self.observe_shadow, name),
