@@ -275,6 +275,8 @@ class Delivery:
     has_begun: bool = False
     problem: str | None = None
     """The receiver's exception, after which no piece is delivered; the answer is read to its end."""
+    seconds_waited: float = 0.0
+    """Seconds in which the answer waited for the receiver."""
     _waiting: list[Mapping[str, object]] = field(default_factory=list)
 
     async def forward(self, chunk: Mapping[str, Any]) -> None:
@@ -304,10 +306,13 @@ class Delivery:
     async def _deliver(self, chunk: Mapping[str, Any] | None) -> None:
         if self.problem is not None:
             return
+        start = time.monotonic()
         try:
             await self.deliver(replace(self.piece, chunk=chunk))
         except Exception as problem:  # the answer is paid for: it is read to its end, and logged
             self.problem = in_short(problem)
+        finally:
+            self.seconds_waited += time.monotonic() - start
 
 
 Observe = Callable[[Call], None]
@@ -395,6 +400,9 @@ class ModelCaller:
                     await exchange.run(send_question, send, self._checks)
             except TimeoutError:
                 exchange.fail(connection_error(timed_out=True))
+                if delivery is not None and delivery.seconds_waited > (seconds or 0.0) / 2:  # no fault of the model
+                    exchange.error, exchange.error_kind = "cancelled: the client reads too slowly", "cancelled"
+                    exchange.failure = None
             if exchange.text is not None:  # an answer counts, though its second question or check failed
                 exchange.no_confidence = exchange.error
         except asyncio.CancelledError:
