@@ -315,10 +315,10 @@ def _signals(
     unknown = [model for model, one in signals.items() if one is None]
     names = [str(records.get(model, {}).get("signal")) for model in unknown]
     if unknown:
-        by_code = f"was tuned on {names[0]}, which runs code, so the policy file alone may not start it"
-        reason = by_code if "None" not in names else "does not say what its log was made with"
+        by_code = f"the policy was tuned on {names[0]}, which runs code, so the policy file alone may not start it"
+        reason = by_code if "None" not in names else "none is given, and no policy records it"
         advice = 'give it, by signal= or in models.toml, such as signal = "choice", or "verification" for texts'
-        raise ValueError(f"signal of {', '.join(unknown)}: the policy {reason}: {advice}")
+        raise ValueError(f"signal of {', '.join(unknown)}: {reason}: {advice}")
     return signals
 
 

@@ -79,7 +79,7 @@ def test_a_cascade_refuses_another_signal():
     models = make_policy().models
     with pytest.raises(ValueError, match="tuned on another one: signal is 'stated', not 'choice'"):
         cascade(recorded(*models), signal=signals.Stated())
-    with pytest.raises(ValueError, match=f"signal of {models[1]}.*: the policy does not say"):
+    with pytest.raises(ValueError, match=f"signal of {models[1]}.*: none is given, and no policy records it"):
         cascade(recorded(*models[:1], *models[2:]))
     with pytest.raises(ValueError, match=r"provenance\.request_settings.*signal"):
         cascade({models[0]: {"signal": 3}})
