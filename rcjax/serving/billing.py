@@ -22,8 +22,7 @@ from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.serving.call_log import Call, CallLog, Charge
 from rcjax.serving.failures import ApiError, CascadeWarning
-from rcjax.serving.ledger import Ledger
-from rcjax.serving.totals import LOCK_SECONDS, SYNC_SECONDS, QueryCount, Total, TotalsFile, TotalStore
+from rcjax.serving.totals import LOCK_SECONDS, SYNC_SECONDS, Ledger, QueryCount, Total, TotalsFile, TotalStore
 
 _SECONDS_BETWEEN_WARNINGS = 60.0  # between two warnings of expensive answers
 

@@ -32,9 +32,9 @@ from rcjax.serving.call_log import Call, CallLog, Query, ShadowRate, ShadowShare
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
 from rcjax.serving.exchange import Deliver, Exchange, ModelCaller, Observe, calls_of
 from rcjax.serving.failures import CascadeWarning, Failure
-from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import RequestMemory, openai, request_memory
+from rcjax.serving.totals import Ledger
 from rcjax.serving.usage import sum_usages
 
 Messages = str | Sequence[Mapping[str, Any]]

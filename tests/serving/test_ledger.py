@@ -21,11 +21,11 @@ from helpers.ledger_replica import BUDGET, LADDER, QUERIES, costs_in
 from helpers.redis_store import Proxy, in_a_store, store
 
 from rcjax.policy.ladder import Period
-from rcjax.serving import ledger as module
+from rcjax.serving import totals as module
 from rcjax.serving.billing import Billing, SpendingUnknownError
 from rcjax.serving.failures import ApiError
 from rcjax.serving.gateway.clients import Client, ClientLimits
-from rcjax.serving.ledger import Ledger, address_of
+from rcjax.serving.totals import Ledger, address_of
 
 pytestmark = in_a_store
 MONEY = LADDER.period.money

@@ -33,10 +33,9 @@ from rcjax.serving.endpoints import THINKING, Endpoint, checked_options
 from rcjax.serving.exchange import ModelCaller
 from rcjax.serving.gateway.chat_request import ChatRequest, RequestLimits
 from rcjax.serving.gateway.clients import KeyRing
-from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ModelSettings, describe_changes, describe_variable, read_models
 from rcjax.serving.openai_client import make_api_client, openai
-from rcjax.serving.totals import TotalsFile
+from rcjax.serving.totals import Ledger, TotalsFile
 from rcjax.serving.usage import TOKEN_LIMITS, token_limit
 
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
