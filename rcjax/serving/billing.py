@@ -21,7 +21,7 @@ from rcjax.policy.following import MAX_COST_RATIO, AbstractBill, Bill, PeriodBil
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.serving.call_log import Call, CallLog, Charge
-from rcjax.serving.failures import ApiError, CascadeWarning
+from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.totals import LOCK_SECONDS, SYNC_SECONDS, Ledger, QueryCount, Total, TotalsFile, TotalStore
 
 _SECONDS_BETWEEN_WARNINGS = 60.0  # between two warnings of expensive answers
@@ -48,12 +48,11 @@ class BudgetSpentError(RuntimeError):
         self.end = end
 
 
-class SpendingUnknownError(ApiError):
+class SpendingUnknownError(RuntimeError):
     """The spending of a policy or a client cannot be read or recorded."""
 
     def __init__(self, name: str) -> None:
-        problem = f"the spending of {name} is not known now, because its store cannot be read: try again"
-        super().__init__(503, problem, "spending_unknown", retry_after=1.0)
+        super().__init__(f"the spending of {name} is not known now, because its store cannot be read: try again")
 
 
 def format_minute(time: float) -> str:

@@ -21,12 +21,12 @@ from starlette.types import Send
 
 from rcjax.policy.signals.answers import as_object, objects_in
 from rcjax.policy.signals.replies import token_content
-from rcjax.serving.billing import BudgetSpentError
+from rcjax.serving.billing import BudgetSpentError, SpendingUnknownError
 from rcjax.serving.call_log import Query
 from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.completions import text_or_calls
 from rcjax.serving.exchange import Exchange, Piece, calls_of
-from rcjax.serving.failures import ApiError, upstream_error
+from rcjax.serving.gateway.api_errors import ApiError, upstream_error
 from rcjax.serving.gateway.catalog import Catalog, Deployment, Settings
 from rcjax.serving.gateway.chat_request import ChatRequest, id_headers, parse_chat_request, read_object
 from rcjax.serving.gateway.clients import Client
@@ -210,6 +210,8 @@ class RequestHandler:
                 raise ApiError(429, str(problem), code, retry_after=1.0, counted_as=counted_as) from None
             wait = problem.end - time.time()
             raise ApiError(429, str(problem), "budget_spent", retry_after=wait, no_retry=True) from None
+        except SpendingUnknownError as problem:
+            raise ApiError(503, str(problem), "spending_unknown", retry_after=1.0) from None
         seconds = time.perf_counter() - self.start
         reason = next(iter(self._why_not_judged), None)
         billing = None if deployment is None else deployment.cascade.billing

@@ -33,7 +33,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rcjax._base.codec import visible
 from rcjax.serving.call_log import Call
 from rcjax.serving.cascade import Cascade, gather_all
-from rcjax.serving.failures import ApiError, fault_within
+from rcjax.serving.gateway.api_errors import ApiError, fault_within
 from rcjax.serving.gateway.catalog import (
     Catalog,
     CatalogMaker,

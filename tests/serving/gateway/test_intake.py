@@ -17,7 +17,7 @@ from helpers.gateway_service import SURE, gateway, gateway_process, until
 from starlette.datastructures import Headers
 
 from benchmarks.gateway.servers import boxed
-from rcjax.serving.failures import ApiError
+from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat_request import Intake, RequestLimits
 from rcjax.serving.gateway.processes import Connection
 
