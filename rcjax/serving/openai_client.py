@@ -286,16 +286,16 @@ async def complete(request: CompletionRequest, usage: CallUsage) -> Mapping[str,
 
     Raises CallError if no completion came back.
     """
-    response, input_bytes = await _post(request, usage)
-    usage.settle_request(input_bytes)
+    response = await _post(request, usage)
+    usage.settle_request()
     if NOT_READ in response.extensions:
-        usage.add(None, input_bytes)
+        usage.add(None)
         raise malformed_error(response.extensions[NOT_READ])
-    return read_completion(response.content, usage, input_bytes)
+    return read_completion(response.content, usage)
 
 
-async def _post(request: CompletionRequest, usage: CallUsage, **streaming: Any) -> tuple[Any, int]:
-    """Send a request, with retries, and return the response, unread if it streams, and the bytes of the request.
+async def _post(request: CompletionRequest, usage: CallUsage, **streaming: Any) -> Any:
+    """Send a request, with retries, and return the response, unread if it streams.
 
     The usage counts the request as under way. Retries of the client would hide what each attempt costs.
     `chat.completions.create` would convert each part of a request by its type hints, and build objects of a reply.
@@ -310,19 +310,20 @@ async def _post(request: CompletionRequest, usage: CallUsage, **streaming: Any) 
     while True:
         headers = {RETRY_HEADER: str(retries), **(arguments.get("headers") or {})}
         more: Any = {**arguments, "headers": headers, "max_retries": 0}
-        input_bytes, start = usage.begin_request(request.messages, request.options), time.perf_counter()
+        usage.begin_request(request.messages, request.options)
+        start = time.perf_counter()
         try:
             posted = client.post("/chat/completions", cast_to=HTTP.Response, body=body, options=more, **streaming)
             response = await posted
             usage.reply_seconds += time.perf_counter() - start
-            return response, input_bytes
+            return response
         except Exception as error:  # no error of a client may end a batch
             problem = _error_of_client(error)
         wait = _retry_wait(problem.failure, retries, usage.end)
         if problem.failure.charged:  # a refused request is not charged
             usage.lose_request(may_go_on=problem.failure.timed_out)
         else:
-            usage.settle_request(input_bytes)
+            usage.settle_request()
         if wait is None or retries >= client.max_retries:
             raise problem  # outside of `except`: the client's error, which holds the request, is not its context
         retries += 1
@@ -358,7 +359,7 @@ async def stream(request: CompletionRequest, usage: CallUsage, forward: ForwardC
     request = replace(request, options={**request.options, "stream_options": stream_options})
     assembly, problem, ended = Assembly(), None, False
     streaming = {"stream": True, "stream_cls": openai.AsyncStream[Any]}
-    response, input_bytes = await _post(request, usage, **streaming)
+    response = await _post(request, usage, **streaming)
     try:
         await _read_stream(response, assembly, usage, forward)
         problem, ended = assembly.problem, True
@@ -373,9 +374,9 @@ async def stream(request: CompletionRequest, usage: CallUsage, forward: ForwardC
         if not assembly.arrived and (problem is None or problem.failure.charged):
             usage.lose_request(may_go_on=problem is None or problem.failure.timed_out)
         else:
-            usage.settle_request(input_bytes)
+            usage.settle_request()
         usage.broken += assembly.arrived and not ended
-        completion = assembly.completion(usage, input_bytes)
+        completion = assembly.completion(usage)
     if problem is not None:
         raise problem
     return completion
