@@ -133,8 +133,8 @@ class CallLogOptions:
                 problem = f"goes with {partner.split()[0]} only: give {partner} too"
                 raise typer.BadParameter(problem, param_hint=option)
 
-    def add_to(self, settings: Settings, workers: int) -> Settings:
-        """Add these options to the settings of a service with a number of workers."""
+    def apply_to(self, settings: Settings, workers: int) -> Settings:
+        """Apply these options to the settings of a service with a number of workers."""
         return replace(
             settings,
             log=self.log,
@@ -200,8 +200,8 @@ class AccessOptions:
                 raise typer.BadParameter(f"{name!r} is not a name of a host: {advice}", param_hint="--allow-host")
         return names if names or is_private else None
 
-    def add_to(self, settings: Settings, host: str) -> Settings:
-        """Add these options to the settings of a service that listens at an address."""
+    def apply_to(self, settings: Settings, host: str) -> Settings:
+        """Apply these options to the settings of a service that listens at an address."""
         from rcjax.serving.gateway.catalog import is_local
 
         is_private = is_local(host) and not self.has_key()
@@ -277,8 +277,8 @@ class ReplicaOptions:
     share: Annotated[float | None, typer.Option(parser=part, metavar="SHARE")] = None
     replica: Name = None
 
-    def add_to(self, settings: Settings) -> Settings:
-        """Add these options to the settings of a service; a usage error for options that do not go together."""
+    def apply_to(self, settings: Settings) -> Settings:
+        """Apply these options to the settings of a service; a usage error for options that do not go together."""
         if self.ledger is not None:
             require_libraries("--ledger", "ledger", "redis")
         if self.replica is not None and not re.fullmatch(r"[\w.:-]{1,64}", self.replica):
@@ -344,7 +344,7 @@ def serve(
         abstain_text=abstain_text,
         limits=accepted.limits(),
     )
-    settings = replicas.add_to(access.add_to(calls.add_to(settings, workers), host))
+    settings = replicas.apply_to(access.apply_to(calls.apply_to(settings, workers), host))
     if json_ and settings.log is not None and settings.log_file is None:
         raise typer.BadParameter("cannot be combined with --log -: both write to standard output", param_hint="--json")
     inputs = served.inputs() | {"--keys": access.keys}

@@ -120,7 +120,8 @@ def test_the_pace_of_a_model_that_has_not_changed_stays(line):
 
         def paces():
             catalog = service.app.state.gateway.catalog
-            return [caller._paces for caller in (catalog.unjudged_caller, catalog.policies["policy"].cascade._caller)]
+            judged = catalog.policies["policy"].cascade._model_caller
+            return [model_caller._paces for model_caller in (catalog.unjudged_model_caller, judged)]
 
         service.ask(model="large")
         assert service.ask().json["rcjax"]["models"][-1] == "large"
