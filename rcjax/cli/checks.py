@@ -109,13 +109,16 @@ def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, n
         screen.print(comparison_table(fresh, money, noun, promised))
 
 
-def show_decision(screen: Screen, facts: Mapping[str, Any], *, change: str = "", reasons: bool = True) -> None:
+def show_decision(
+    screen: Screen, facts: Mapping[str, Any], *, change: str = "", reasons: bool = True, action: str = "Tune again"
+) -> None:
     """Print the decision and, with `reasons`, the effect of tuning again, or the objections to it.
 
-    `change` is the observed change from today's, in words.
+    `change` is the observed change from today's, in words; `action` what to do if a new policy is better.
     """
     decision, window = facts["decision"], facts["window"]
-    screen.print(f"{capitalised(decision['headline'])}.", style="bold")
+    advice = f"{action}. " if decision["tune_again"] else ""
+    screen.print(f"{advice}{capitalised(decision['headline'])}.", style="bold")
     if change:
         screen.print(f"{capitalised(change)}.")
     if window["since"]:

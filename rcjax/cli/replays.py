@@ -426,7 +426,8 @@ def _show_retuning(
     screen = Screen()
     screen.print(heading)
     if document["check"]:  # if writing was refused, the error repeats the reasons
-        show_decision(screen, document["check"], reasons=any(step) or "written" in document)
+        reasons = any(step) or "written" in document
+        show_decision(screen, document["check"], reasons=reasons, action="Replace the policy")
     policies, replays = {"before": document["before"], "after": document["policy"]}, document["replayed"]
     for name, policy in policies.items():
         for line in cascade_lines(policy, name):
