@@ -21,7 +21,7 @@ from starlette.types import Send
 
 from rcjax.policy.signals.answers import as_object, objects_in
 from rcjax.policy.signals.replies import token_content
-from rcjax.serving.billing import BudgetSpentError, SpendingUnknownError
+from rcjax.serving.billing import BudgetSpentError, SpendingUnknownError, reserve_client_money
 from rcjax.serving.call_log import Query
 from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.completions import text_or_calls
@@ -271,6 +271,7 @@ class RequestHandler:
 
     async def _ask_policy(self, deployment: Deployment) -> Result:
         query = self._make_query()
+        reserve_client_money.set(self.context.reserve_money)
         try:
             return await deployment.cascade.ask(
                 query.messages,
