@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from functools import partial
 from itertools import combinations
 from pathlib import PurePath
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._base.codec import SCHEMA_VERSION, Amount, Object, choice, read_fields, read_value, to_json_value
+from rcjax._base.codec import SCHEMA_VERSION, Amount, Object, read_fields, read_value, to_json_value
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import as_json_values, map_entries, pad_to_size_class, unstack
@@ -32,7 +32,6 @@ from rcjax.model.calibration import Calibrator, Transform, calibrate_all, calibr
 from rcjax.model.label_outcomes import expected_log
 from rcjax.model.stated import find_stated_logprobs
 from rcjax.policy.counted import SAME_AS, SCORES
-from rcjax.policy.spec import Spec
 
 
 def pairs(k: int) -> tuple[tuple[int, int], ...]:
@@ -78,15 +77,6 @@ def describe_fit(log: Log) -> dict[str, Any]:
     }
 
 
-def _read_fit(value: Any, where: str) -> dict[str, Any]:
-    """Read the options of `rcjax.fit` in a model's file: `copula` and `method`."""
-    options = read_value(Object, value, where)
-    for name in options:
-        choice(name, where, ("copula", "method"))
-    spec = Spec.from_json(options, where)
-    return {name: value for name in options if (value := getattr(spec, name)) is not None}
-
-
 FORMAT = "rcjax-model"
 
 
@@ -103,7 +93,7 @@ class Details:
     """Description of log, date and versions (`describe_fit`)."""
     kept_sample: Object | None = None
     """Sample of the log's queries (`describe_kept_sample`)."""
-    fit: Annotated[Object, _read_fit] | None = None
+    fit: Object | None = None
     """Options of `fit`."""
     prices: Mapping[str, Mapping[str, Amount]] | None = None
     """Money per million input and output tokens, by model."""

@@ -250,11 +250,10 @@ def calibrate_all(calibrators: Calibrator, logprob: jax.Array, answered: jax.Arr
 _calibrate_all_compiled = compiled(calibrate_all)
 
 
-def calibrate_rows(calibrators: Calibrator, logprob: ArrayLike, answered: ArrayLike | None = None) -> jax.Array:
+def calibrate_rows(calibrators: Calibrator, logprob: ArrayLike) -> jax.Array:
     """Calibrate the rows of a log (n, k) by `calibrate_all`, padded so that logs of similar size share a program."""
-    rows = (logprob,) if answered is None else (logprob, answered)
     n = np.shape(logprob)[0]
-    confidence = _calibrate_all_compiled(calibrators, *pad_to_size_class(*rows))
+    confidence = _calibrate_all_compiled(calibrators, *pad_to_size_class(logprob))
     return confidence if len(confidence) == n else jax.device_put(np.asarray(confidence)[:n])
 
 

@@ -164,7 +164,7 @@ def fit_arrays(
     if method == "likelihood":
         return calibrators, marginals, fit_family(fitted, family=family).copula
     tied = np.asarray(pairs_by_likelihood(marginals))
-    copulas = _fit_tied_pairs(fitted, tied, family) if tied.any() else copulas_from_taus(fitted.taus, family=family)
+    copulas = fit_tied_pairs(fitted, tied, family) if tied.any() else copulas_from_taus(fitted.taus, family=family)
     return calibrators, marginals, copulas
 
 
@@ -190,16 +190,8 @@ def fit_near(
     return dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=cost)
 
 
-def fit_copulas_traced(rows: FittedRows, family: type[Copula]) -> Copula:
-    """Fit the copulas of all pairs as `fit` does by "tau", inside a traced function: (P,).
-
-    While JAX traces, it is not known which pairs need the likelihood; the likelihood fit of every pair is computed.
-    """
-    return _fit_tied_pairs(rows, pairs_by_likelihood(rows.marginals), family)
-
-
-def _fit_tied_pairs(rows: FittedRows, tied: ArrayLike, family: type[Copula]) -> Copula:
-    """Fit copulas (P,) by τ, and by likelihood for `tied` pairs (P,)."""
+def fit_tied_pairs(rows: FittedRows, tied: ArrayLike, family: type[Copula]) -> Copula:
+    """Fit copulas (P,) by τ, and by likelihood for `tied` pairs (P,); the likelihood fit of every pair is computed."""
     inverted, likeliest = copulas_from_taus(rows.taus, family=family), fit_family(rows, family=family).copula
     return jax.tree.map(lambda exact, by_tau: jnp.where(tied, exact, by_tau), likeliest, inverted)
 

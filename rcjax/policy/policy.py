@@ -25,7 +25,7 @@ from functools import partial
 from hashlib import sha256
 from numbers import Real
 from types import MappingProxyType, NoneType
-from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from rcjax._base.codec import (
     HUGE,
@@ -61,15 +61,6 @@ TargetName = Literal["budget", "max_error", "match", "error_cost", "lam"]
 
 #: The default of arguments for which None means "not known".
 _NOT_GIVEN: Any = type("_NotGiven", (), {"__repr__": lambda self: "<not given>"})()
-
-
-class Evidence(TypedDict, total=False):
-    """The evidence that `Policy.step` decides by, as its keywords."""
-
-    logprob: float | None
-    confidence: float | None
-    answer: str | None
-    answers: Mapping[str, str | None] | None
 
 
 class AbstractPolicy:
@@ -124,17 +115,41 @@ class AbstractPolicy:
         return self.rungs[self.draw_rung(query, position)].for_segment(segment)
 
     def step(
-        self, model: str, *, query: int | str | None = None, segment: str | None = None, **evidence: Unpack[Evidence]
+        self,
+        model: str,
+        *,
+        logprob: float | None = _NOT_GIVEN,
+        confidence: float | None = _NOT_GIVEN,
+        answer: str | None = _NOT_GIVEN,
+        answers: Mapping[str, str | None] | None = _NOT_GIVEN,
+        query: int | str | None = None,
+        segment: str | None = None,
     ) -> Decision:
-        """Decide after an answer of `model`: keep it, ask another, or abstain.
+        """Decide after an answer of `model`: keep it, ask another model, or abstain.
 
         Args:
             model: name of the model that answered.
-            query: id of the query, which a ladder draws the rung by.
-            segment: segment of the query, if the policy has segments.
-            evidence: `logprob` or `confidence`, `answer` and `answers`, as for `Policy.step`.
+            logprob, confidence: raw confidence as in the log, one of the two, as for `Policy.calibrate`.
+            answer: the answer, in the form of the log; None if it is not known. A model with an entry in `agreements`
+                needs it.
+            answers: answers of the earlier models to this query, by model. A model with an entry in `agreements` needs
+                them.
+            query: id of the query, which a ladder between two rungs needs, to draw the rung. The first model to ask is
+                `choose(query).first_model`.
+            segment: segment of the query, if the policy has segments; without it, the cascade of all other queries
+                decides.
+
+        Returns `Answer`, `Defer` with the `next_model` to ask, or, if abstentions had a price when tuning, `Abstain`. A
+        model with an entry in `agreements` decides by confidence if one of the two answers is not known.
+
+        Raises ValueError as `Policy.calibrate` does, if a needed `answer` or `answers` is left out, and for a missing
+        `query` between two rungs: each step would draw another rung.
         """
-        raise NotImplementedError
+        if query is None and len(self.adjacent_rungs) > 1:
+            raise ValueError(f"query is missing: at position {self.position:g} the rung is drawn by the query's id")
+        policy = self.choose(query, segment=segment)
+        phi = policy.calibrate(model, logprob=logprob, confidence=confidence)
+        return policy._decide(model, phi, answer, answers)
 
     def draw_rung(self, query: int | str | None = None, position: float | None = None) -> int:
         """Return the index of the rung that decides about a query.
@@ -404,38 +419,8 @@ class Policy(AbstractPolicy):
             raise ValueError(f"confidence must be a probability in [0, 1], not {confidence}")
         return self.calibrations[model](math.log(confidence) if confidence > 0 else -math.inf)
 
-    def step(
-        self,
-        model: str,
-        *,
-        logprob: float | None = _NOT_GIVEN,
-        confidence: float | None = _NOT_GIVEN,
-        answer: str | None = _NOT_GIVEN,
-        answers: Mapping[str, str | None] | None = _NOT_GIVEN,
-        query: int | str | None = None,
-        segment: str | None = None,
-    ) -> Decision:
-        """Decide after an answer of `model`: keep it, ask another model, or abstain.
-
-        Args:
-            model: name of the model that answered.
-            logprob, confidence: raw confidence as in the log, one of the two, as for `calibrate`.
-            answer: the answer, in the form of the log; None if it is not known. A model with an entry in `agreements`
-                needs it.
-            answers: answers of the earlier models to this query, by model. A model with an entry in `agreements` needs
-                them.
-            query: id of the query, which only a ladder needs, to draw the rung.
-            segment: segment of the query, if the policy has segments; without it, the cascade of all other queries
-                decides.
-
-        Returns `Answer`, `Defer` with the `next_model` to ask, or, if abstentions had a price when tuning, `Abstain`. A
-        model with an entry in `agreements` decides by confidence if one of the two answers is not known.
-
-        Raises ValueError as `calibrate` does, and if a needed `answer` or `answers` is left out.
-        """
-        if (part := self.for_segment(segment)) is not self:
-            return part.step(model, logprob=logprob, confidence=confidence, answer=answer, answers=answers)
-        phi = self.calibrate(model, logprob=logprob, confidence=confidence)
+    def _decide(self, model: str, phi: float, answer: Any, answers: Any) -> Decision:
+        """Decide after an answer of `model` with the calibrated confidence `phi`, as `step` does."""
         if answer is not _NOT_GIVEN:
             require_instance(answer, (str, NoneType), "answer")
         agreement = self.agreements.get(model)

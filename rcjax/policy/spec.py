@@ -164,8 +164,8 @@ class SecondsLimit:
         return f"at most {self.seconds:.3g} second{'' if self.seconds == 1 else 's'} {often}"
 
 
-#: A word, or the cascades to choose from.
-Search = str | tuple[tuple[str, ...], ...]
+#: The cascades to choose from: a word, or a list of cascades.
+CascadeSet = Literal["all", "full", "adaptive"] | Sequence[Sequence[str]]
 SEARCHES = ("all", "full", "adaptive")
 
 
@@ -173,7 +173,7 @@ class _OwnObjective(str):
     """The search of `minimise`; a class of its own, so that no text that a user gives is this search."""
 
 
-OWN_OBJECTIVE = _OwnObjective("objective")
+OWN_OBJECTIVE: Any = _OwnObjective("objective")
 
 
 class SpecError(ValueError):
@@ -199,7 +199,7 @@ _MARGIN = 0.01  # the default target, `match`
 _DROPPED = ("kept_sample", COMPARISON, "tuning")
 
 
-def read_search(value: Any, where: str, models: Sequence[str] | None = None) -> Search:
+def read_search(value: Any, where: str, models: Sequence[str] | None = None) -> CascadeSet:
     """Read a search by the model: a word, or a list of cascades; ValueError for a model that is not in `models`."""
     if isinstance(value, str):
         return value if isinstance(value, _OwnObjective) else choice(value, where, SEARCHES)
@@ -209,13 +209,7 @@ def read_search(value: Any, where: str, models: Sequence[str] | None = None) -> 
     return cascades
 
 
-def read_recorded_search(value: Any, where: str) -> Search | None:
-    """Read the search that a file records, as `Frontier.search`; None for the default search."""
-    recorded = {"labels": None, "objective": OWN_OBJECTIVE}
-    return recorded[value] if isinstance(value, str) and value in recorded else read_search(value, where)
-
-
-def _read_cascade(value: Any, where: str) -> Search:
+def _read_cascade(value: Any, where: str) -> CascadeSet:
     """Read a word, the models of one cascade, or a list of cascades as a search by the model."""
     if isinstance(value, Iterable) and not isinstance(value, str):
         value = tuple(value)
@@ -309,7 +303,7 @@ class Spec:
     today: Annotated[str | AbstractPolicy, Reads(read_today)] | None = None
     error_cost: Positive | None = None
     lam: Amount | None = None
-    cascade: Annotated[str | Sequence[str] | Sequence[Sequence[str]], Reads(_read_cascade)] | None = None
+    cascade: Annotated[CascadeSet, Reads(_read_cascade)] | None = None
     copula: str | None = None
     method: Literal["tau", "likelihood"] | None = None
     transform: Literal["auto", Transform] = "auto"
@@ -402,11 +396,6 @@ class Spec:
         return {target.name.replace("_", "-"): f"{value:.10g}"}
 
     @property
-    def search(self) -> Any:
-        """The search, as `Frontier.search` holds it."""
-        return "labels" if self.cascade is None else self.cascade
-
-    @property
     def is_by_labels(self) -> bool:
         """Whether the search is the default, by labels: it needs no copulas, and its costs are bills."""
         return self.cascade is None
@@ -485,7 +474,7 @@ class SpecFields(TypedDict, total=False):
     today: str | AbstractPolicy | None
     error_cost: float | None
     lam: float | None
-    cascade: str | Sequence[str] | Sequence[Sequence[str]] | None
+    cascade: CascadeSet | None
     copula: str | None
     method: Literal["tau", "likelihood"] | None
     transform: Literal["auto", Transform]

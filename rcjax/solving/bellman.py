@@ -28,7 +28,7 @@ from jax.typing import ArrayLike, DTypeLike
 from rcjax._core.batching import take_entries
 from rcjax._core.numerics import divide
 from rcjax.model.calibrated_models import pairs
-from rcjax.solving.frontier.points import CascadeSet
+from rcjax.policy.spec import CascadeSet
 from rcjax.solving.quadrature import QuadratureGrid, QuadratureTables, arrival_densities
 
 MANY_STEPS = 256  # steps above which a plan's run takes longer than its compilation

@@ -34,6 +34,7 @@ from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
+from rcjax.policy.spec import CascadeSet
 from rcjax.solving.bellman import (
     AdaptiveTables,
     CascadePlan,
@@ -49,13 +50,19 @@ from rcjax.solving.frontier.points import (
     ALWAYS_ANSWER,
     NEVER_ABSTAIN,
     NEVER_ANSWER,
-    CascadeSet,
     LossTerms,
     Points,
     PointStatus,
     Policies,
 )
-from rcjax.solving.quadrature import QuadratureGrid, QuadratureTables, arrival_densities, build_tables, outcome_of_cuts
+from rcjax.solving.quadrature import (
+    PANELS,
+    QuadratureGrid,
+    QuadratureTables,
+    arrival_densities,
+    build_tables,
+    outcome_of_cuts,
+)
 
 #: Distance of a threshold from a point mass, in machine epsilons; Newton steps from a cut to its threshold.
 _ULPS, _SETTLING_STEPS = 16, 5
@@ -142,7 +149,7 @@ def _between_atoms(
 
 
 def build_pair_tables(
-    marginals: Marginal, copulas: Copula, cost: jax.Array, indices: Any = None, panels: int | None = None
+    marginals: Marginal, copulas: Copula, cost: jax.Array, indices: Any = None, panels: int = PANELS
 ) -> QuadratureTables:
     """Build the tables of a fitted model for some of its pairs of models.
 
@@ -151,7 +158,7 @@ def build_pair_tables(
         copulas: copulas of all pairs.
         cost: (k,) money per answer.
         indices: (P,) numbers of the pairs; None: all.
-        panels: panels of the quadrature; None: `PANELS`.
+        panels: panels of the quadrature.
     """
     left, right = map(jnp.asarray, np.triu_indices(cost.shape[0], 1))
     indices = np.arange(len(left)) if indices is None else indices
@@ -210,7 +217,7 @@ def points_at(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
     # Drop models after a model that always answers, if the shorter cascade is in the plan.
     members = jnp.where(plan.has_all_prefixes, drop_unreached(settled.value, members), members)
     thresholds = jnp.where(members, settled.value, NEVER_ANSWER)
-    policies = Policies.from_cascades(thresholds, members, abstain_thresholds, jnp)
+    policies = Policies.from_cascades(thresholds, members, abstain_thresholds)
     return SolvedPoints(lam, status, expected, policies, settled.rank, cascade)
 
 

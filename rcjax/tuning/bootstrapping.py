@@ -148,7 +148,7 @@ def _replicated(
     fixed_on_draws = join([means(fixed, piece) for piece in pieces])
     if tune_draw is None:
         return fixed_on_draws, None
-    tuned = map_in_threads(lambda draw: means(replay_log(*tune_draw(log, draw)), draw[None]), draws[:_REFIT_DRAWS], n=n)
+    tuned = map_in_threads(lambda draw: means(replay_log(*tune_draw(draw)), draw[None]), draws[:_REFIT_DRAWS], n=n)
     return fixed_on_draws, join(tuned)
 
 

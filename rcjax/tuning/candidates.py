@@ -37,7 +37,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._core.batching import Array, number_pairs, pad_to_size_class, take_entries
+from rcjax._core.batching import Array, join, number_pairs, pad_to_size_class, take_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
@@ -129,7 +129,7 @@ class Candidates:
         """Append candidates that are chains; numpy arrays."""
         dtype = self.cost.dtype
         others = jax.tree.map(lambda leaf: leaf.astype(dtype) if leaf.dtype.kind == "f" else leaf, others)
-        return concatenate(self.with_chain_column(), others)
+        return join([self.with_chain_column(), others])
 
     def with_chain_column(self) -> "Candidates":
         """Add a column `chain` without chains, so that tables with and without chains can be concatenated."""
@@ -153,19 +153,18 @@ class Candidates:
         count = len(self.cost)
         return self.take(np.minimum(np.arange(max(RESAMPLED_RUNGS, count)), count - 1))
 
-    def policies(self, agreement: bool | None = None, xp: Any = np) -> Policies:
+    def policies(self, agreement: bool | None = None) -> Policies:
         """Return the candidates as `Policies`: (C,).
 
         Args:
             agreement: include `agreements`; None: only if a candidate is an agreement policy.
-            xp: numpy, or jax.numpy within a jitted function.
 
         >>> none = np.zeros(2)
         >>> some = Candidates(3, *np.array([[0, 1], [2, 1], [2, 1]]), np.array([0.7, 0.0]), *[none] * 4)
         >>> some.policies().bounds[..., 0].tolist()
         [[0.7, 1.0, 0.0], [1.0, 0.0, 1.0]]
         """
-        models, dtype = np.arange(self.k), self.threshold.dtype
+        models, dtype, xp = np.arange(self.k), self.threshold.dtype, self.threshold.__array_namespace__()
         first, second, third = (place[:, None] == models for place in (self.first, self.second, self.third))
         thresholds = xp.where(second, self.fallback[:, None], NEVER_ANSWER)
         thresholds = xp.where(first, self.threshold[:, None], thresholds)
@@ -184,12 +183,7 @@ class Candidates:
             is_second = second & self.is_agreement[:, None]
             places = (xp.where(is_second, place[:, None], NO_MODEL) for place in (self.first, self.third))
             agreements = Agreements(*(place.astype(np.int32) for place in places))
-        return Policies.from_cascades(thresholds, members, abstentions, xp, agreements)
-
-
-def concatenate(*several: Candidates, xp: Any = np) -> Candidates:
-    """Concatenate tables of candidates; `xp` is numpy, or jax.numpy within a jitted function."""
-    return jax.tree.map(lambda *leaves: xp.concatenate(leaves), *several)
+        return Policies.from_cascades(thresholds, members, abstentions, agreements)
 
 
 #: Abstention thresholds tried for each model, at most.
@@ -339,15 +333,15 @@ def calibrate_conditionally(
     return lax.map(lambda pair: estimate(*pair), (left, right))  # `vmap` would run every pair as long as the slowest
 
 
-def recentre(expected: Any, right: Any, scored: Any, xp: Any = np) -> Any:
+def recentre(expected: Any, right: Any, scored: Any) -> Any:
     """Shift the expected labels of each column so that their mean is the mean of the labels: (n, …).
 
     Args:
         expected: (n, …) expected labels.
         right: (n, …) the labels.
         scored: (n, …) bool: the queries that both means are over.
-        xp: numpy, or jax.numpy within a jitted function.
     """
+    xp = expected.__array_namespace__()
     count = xp.maximum(scored.sum(0), 1)
     return expected + xp.where(scored, right - expected, 0.0).sum(0) / count
 
@@ -436,7 +430,7 @@ def score_pairs(rows: CandidateRows, options: ScoringOptions) -> tuple[Candidate
     each_pair = left, right, rows.conditional
     results = lax.map(lambda pair: _score_pair(rows, options, singles, rising[pair[0]], *pair), each_pair)
     pairs, label_penalty = jax.tree.map(jnp.ravel, results)
-    return concatenate(singles, pairs, xp=jnp), jnp.concatenate([singles.penalty, label_penalty])
+    return join([singles, pairs]), jnp.concatenate([singles.penalty, label_penalty])
 
 
 def _single_models(rows: CandidateRows, options: ScoringOptions) -> Candidates:
@@ -466,11 +460,11 @@ def best_abstentions(rows: CandidateRows, options: ScoringOptions) -> tuple[Arra
     [0.55, 0.344, 0.5]
     """
     worth = jnp.asarray(options.abstain_worth, rows.confidence.dtype)
-    right = blend_labels(rows.confidence, rows.correct, rows.scored, options.label, jnp)
+    right = blend_labels(rows.confidence, rows.correct, rows.scored, options.label)
     return jax.vmap(best_abstention, (1, 1, 1, None))(rows.confidence, right, rows.scored, worth)
 
 
-def blend_labels(confidence: Any, correct: Any, scored: Any, weight: Any, xp: Any = np) -> Any:
+def blend_labels(confidence: Any, correct: Any, scored: Any, weight: Any) -> Any:
     """Blend each label with the calibrated confidence of its model: (n, k) probabilities of being right.
 
     Args:
@@ -478,9 +472,8 @@ def blend_labels(confidence: Any, correct: Any, scored: Any, weight: Any, xp: An
         correct: (n, k) labels.
         scored: (n, k) bool: there is an answer, and the query counts.
         weight: weight of the labels (`ScoringOptions.label`).
-        xp: numpy, or jax.numpy within a jitted function.
     """
-    expected = recentre(confidence, correct.astype(confidence.dtype), scored, xp)
+    expected = recentre(confidence, correct.astype(confidence.dtype), scored)
     return weight * correct + (1 - weight) * expected
 
 
@@ -506,9 +499,9 @@ def _score_pair(
     """
     is_scored = rows.scored[:, first] & rows.scored[:, second]
     first_label, second_label = (rows.correct[:, model].astype(rows.confidence.dtype) for model in (first, second))
-    first_by_itself = recentre(rows.confidence[:, first], first_label, is_scored, jnp)
-    second_by_itself = recentre(rows.confidence[:, second], second_label, is_scored, jnp)
-    second_by_first = recentre(conditional, second_label, is_scored, jnp)
+    first_by_itself = recentre(rows.confidence[:, first], first_label, is_scored)
+    second_by_itself = recentre(rows.confidence[:, second], second_label, is_scored)
+    second_by_first = recentre(conditional, second_label, is_scored)
     a, b = options.calibrated, options.conditional
     first_right = options.label * first_label + (a + b) * first_by_itself
     second_right = options.label * second_label + a * second_by_itself + b * second_by_first

@@ -224,18 +224,17 @@ def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
     return log.take(np.setdiff1d(np.arange(log.n_queries), tested)), log.take(np.sort(tested))
 
 
-def loss_terms_of_rungs(frontier: Frontier, log: Log, right: Any, cost: Any) -> LossTerms:
+def loss_terms_of_rungs(frontier: Frontier, log: Log, right: Any) -> LossTerms:
     """Return the terms of the losses of the queries of a log under the R rungs of a frontier's ladder: (R, n).
 
     Args:
         frontier: the frontier.
         log: the log, with the models of the frontier.
         right: (n, k) whether the answer is right, or its score.
-        cost: money of each answer (n, k), or mean money of each model (k,).
     """
     rungs = frontier.rung_indices
     policies = frontier.policies.on_host().take(np.resize(rungs, MAX_RUNGS))  # one shape is compiled
-    terms = loss_terms_on_log(frontier.model.calibrators, policies, log, right, cost)
+    terms = loss_terms_on_log(frontier.model.calibrators, policies, log, right, log.query_cost)
     return jax.tree.map(lambda figure: np.asarray(figure, float)[: len(rungs)], terms)
 
 
@@ -292,7 +291,7 @@ class LadderTest:
         walked = log.select(frontier.models)
         columns = [log.models.index(name) for name in frontier.models]
         frontier_right = right[:, columns].astype(log.logprob.dtype)
-        terms = loss_terms_of_rungs(frontier, walked, frontier_right, frontier.model.cost)
+        terms = loss_terms_of_rungs(frontier, walked, frontier_right)
         most = np.maximum(most, abstain_price)
         rival = None if today is None else QueryLosses.of(today, with_outcomes(log, right))
         return cls(tested, terms, most if rival is None else 2 * most - 1, abstain_price, rival)

@@ -10,12 +10,12 @@ more optimistic is the in-sample error of the best policy.
 import dataclasses
 import enum
 import math
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from rcjax._core.batching import Array, map_in_threads, pad_to_size_class
+from rcjax._core.batching import Array, join, map_in_threads, pad_to_size_class
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import FittedModel, fit_calibrators_compiled
 from rcjax.model.calibration import Calibrator, calibrate_rows
@@ -31,7 +31,7 @@ from rcjax.policy.ladder import position_at
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.hull import position_weights
 from rcjax.solving.frontier.points import LossTerms, lam_range, safe_log
-from rcjax.tuning.candidates import RESAMPLED_RUNGS, Candidates, LabelledAnswers, ScoringOptions, concatenate
+from rcjax.tuning.candidates import RESAMPLED_RUNGS, Candidates, LabelledAnswers, ScoringOptions
 from rcjax.tuning.replaying.walk import loss_terms_on_log
 from rcjax.tuning.scoring import estimate_wrong, impute_query_cost, score_candidates
 
@@ -56,10 +56,10 @@ def held_out_confidence(log: Log, model: FittedModel, seed: int = 0) -> np.ndarr
         model: the model that was fitted to the log.
         seed: seed of the folds.
     """
-    fold = deal_folds(log.complete, FOLDS, seed)
+    fold = deal_folds(log.complete, seed)
     confidence = np.full_like(log.logprob, np.nan)
     options = {"transform": model.calibrators.transform, "values": model.calibrators.stated_logprobs}
-    for number, right in enumerate(expected_outcomes_by_fold(log, fold, FOLDS)):
+    for number, right in enumerate(expected_outcomes_by_fold(log, fold)):
         out = fold == number
         answered = np.asarray(log.answered) & ~out[:, None]
         calibrators, _ = fit_calibrators_compiled(*pad_to_size_class(log.logprob, right, answered), **options)
@@ -87,26 +87,13 @@ class CandidateSet(enum.IntEnum):
     """With agreement policies, where the log has answers."""
 
 
-_NONE = np.zeros(0)
-
-
 class Targets(NamedTuple):
     """T = G + B targets that policies are chosen for, in this order; numpy arrays."""
 
-    lam: np.ndarray = _NONE
+    lam: np.ndarray
     """(G,) λ, in errors per unit of money; the best policy has the least error + λ·cost."""
-    budgets: np.ndarray = _NONE
+    budgets: np.ndarray
     """(B,) budgets, in money per query; the best policy has the least error within the budget."""
-
-    @property
-    def lam_slice(self) -> slice:
-        """Slice of the λ among all targets."""
-        return slice(len(self.lam))
-
-    @property
-    def budget_slice(self) -> slice:
-        """Slice of the budgets among all targets."""
-        return slice(len(self.lam), None)
 
 
 class ChosenPolicies(NamedTuple):
@@ -152,20 +139,16 @@ def choose_unmixed(table: Candidates, targets: Targets) -> ChosenPolicies:
     return ChosenPolicies(table, position_weights(best, len(table.cost)))
 
 
-#: A number, or a numpy array of several.
-Figures = TypeVar("Figures", float, np.ndarray)
+class Gain(NamedTuple):
+    """The gain of one policy or candidate set over another on held-out queries: numbers, or numpy arrays of several."""
 
-
-class Gain(NamedTuple, Generic[Figures]):
-    """The gain of one policy or candidate set over another on held-out queries."""
-
-    mean: Figures
+    mean: Any
     """Mean over the queries."""
-    se: Figures
+    se: Any
     """Standard error of the mean."""
 
     @classmethod
-    def of(cls, expected: np.ndarray, corrected: np.ndarray) -> "Gain[Any]":
+    def of(cls, expected: np.ndarray, corrected: np.ndarray) -> "Gain":
         """Compute the mean gain and its standard error from the gains of m queries (…, m).
 
         Args:
@@ -178,7 +161,7 @@ class Gain(NamedTuple, Generic[Figures]):
         """
         return cls(expected.mean(-1), corrected.std(-1, ddof=1) / np.sqrt(corrected.shape[-1]))
 
-    def at(self: "Gain[np.ndarray]", *index: int) -> "Gain[float]":
+    def at(self, *index: int) -> "Gain":
         """Return the gain at an index of the arrays."""
         return Gain(float(self.mean[index]), float(self.se[index]))
 
@@ -186,11 +169,11 @@ class Gain(NamedTuple, Generic[Figures]):
 class Gains(NamedTuple):
     """The gains of one candidate set over another, in error + λ·cost at G values of λ."""
 
-    by_lam: Gain[np.ndarray]
+    by_lam: Gain
     """(G,) gain at each λ, in errors."""
-    overall: Gain[float]
+    overall: Gain
     """() gain as a share of the rival's error + λ·cost, averaged over the λ."""
-    by_labels: Gain[float]
+    by_labels: Gain
     """() the same as `overall`, by the held-out labels alone."""
 
     @property
@@ -210,7 +193,7 @@ class CrossValidation:
     targets: Targets  # G values of λ and B budgets, each rising
     pair_gains: Gains  # of pairs over single models
     agreement_gains: Gains | None  # of agreement policies over pairs; None: the log has no answers
-    gain_at_budget: Gain[np.ndarray]  # (S, B) error of the best single model minus error of the candidate set
+    gain_at_budget: Gain  # (S, B) error of the best single model minus error of the candidate set
     set_optimism: np.ndarray  # (S,) optimism: held-out error minus in-sample error, mean over budgets
     options: ScoringOptions  # the blending weights that every candidate was scored with
 
@@ -239,17 +222,14 @@ class CrossValidation:
     def _row(self, candidate_set: CandidateSet) -> int:
         return min(candidate_set, len(self.set_optimism) - 1)
 
-    def gain(self, candidate_set: CandidateSet, target: Target, bills: np.ndarray) -> Gain[float]:
+    def gain(self, candidate_set: CandidateSet, target: Target, bills: np.ndarray) -> Gain:
         """Return the held-out gain of cascades over the best single model at a target, in errors.
 
         Args:
-            candidate_set: set of the cascades; if the log lacks this set, the largest set that it has. The gain of
-                `SINGLE` is 0.
+            candidate_set: set of the cascades; if the log lacks this set, the largest set that it has.
             target: a budget, or λ (`error_cost` is 1/λ); the gain at a λ is in error + λ·cost.
             bills: (k,) dollars per query of each single model.
         """
-        if candidate_set == CandidateSet.SINGLE:
-            return Gain(0.0, 0.0)
         if target.name == "budget":
             return self.gain_at_budget.at(self._row(candidate_set), self.nearest_budget(target.value, bills))
         index = int(self.nearest_lam(target.lam))
@@ -302,8 +282,6 @@ class CrossValidatedLosses(NamedTuple):
     """Penalties with estimated errors in place of labels, if the log has answers; else `penalty`."""
     in_sample: np.ndarray
     """(S, T) in-sample penalty."""
-    folds: int
-    """Number of folds."""
     options: ScoringOptions
     """The options that candidates were scored with."""
 
@@ -311,10 +289,10 @@ class CrossValidatedLosses(NamedTuple):
         """Return held-out error minus in-sample error, as a mean over a slice of the targets: (S,).
 
         For a fixed policy the result is 0, as each query is held out once. The result is for a choice on all folds,
-        which has (1 − 1/folds) of the optimism of a choice on all folds but one.
+        which has (1 − 1/FOLDS) of the optimism of a choice on all folds but one.
         """
         optimism = (self.penalty.corrected[:, chosen].mean(-1) - self.in_sample[:, chosen]).mean(-1)
-        return optimism * (1 - 1 / self.folds)
+        return optimism * (1 - 1 / FOLDS)
 
     def gains(self, candidate_set: int, *, rival: int, estimated: bool = False) -> Gains:
         """Return the gains of one candidate set over another, in error + λ·cost at every λ.
@@ -325,7 +303,7 @@ class CrossValidatedLosses(NamedTuple):
             estimated: use estimated errors, which are far less noisy than labels: by the labels of 300 queries a gain
                 of 7 % has a standard error of 5 %, and two of three such gains would be missed.
         """
-        lam = self.targets.lam_slice
+        lam = slice(len(self.targets.lam))
         cost_loss = self.targets.lam[:, None] * self.cost[:, lam]
 
         def loss(penalty: np.ndarray, number: int) -> np.ndarray:
@@ -342,7 +320,7 @@ class CrossValidatedLosses(NamedTuple):
 
     def summarise(self) -> CrossValidation:
         """Summarise the losses as gains and optimism of the candidate sets."""
-        within, sets = self.targets.budget_slice, len(self.cost)
+        within, sets = slice(len(self.targets.lam), None), len(self.cost)
         agreement_gains = None
         if sets > CandidateSet.AGREEMENT:
             agreement_gains = self.gains(CandidateSet.AGREEMENT, rival=CandidateSet.PAIRS, estimated=True)
@@ -365,9 +343,7 @@ def targets_of(log: Log) -> Targets:
     return Targets(lam_range(cost, N_LAM), np.geomspace(low, 1.2 * max(high, low), BUDGETS))
 
 
-def cross_validate(
-    log: Log, model: FittedModel, options: ScoringOptions, folds: int = FOLDS, seed: int = 0
-) -> CrossValidatedLosses:
+def cross_validate(log: Log, model: FittedModel, options: ScoringOptions, seed: int = 0) -> CrossValidatedLosses:
     """Return the losses of every candidate set on the complete queries of a log, each held out once.
 
     If answers lack labels, mean gains are computed from expected outcomes, and errors and standard errors from
@@ -377,15 +353,14 @@ def cross_validate(
         log: the log, with the models of `model`.
         model: the model fitted to the log.
         options: the blending weights of labels, and the worth of an abstention.
-        folds: number of folds.
         seed: seed of the folds.
     """
     complete = log.complete
     abstain_price = None if options.abstain_worth is None else 1 - float(options.abstain_worth)
-    fold = deal_folds(complete, folds, seed)
+    fold = deal_folds(complete, seed)
     targets = targets_of(log)
     query_cost = impute_query_cost(log)
-    outcomes, logs = _outcomes_by_fold(log, fold, folds)
+    outcomes, logs = _outcomes_by_fold(log, fold)
 
     def evaluate_fold(number: int) -> tuple[Array, ...]:
         """Return `penalty`, `cost`, `estimated` and `in_sample` of a fold, as in `CrossValidatedLosses`."""
@@ -405,11 +380,11 @@ def cross_validate(
         estimated = penalty if estimated_wrong is None else penalty + (estimated_wrong[..., out] - terms.wrong)
         return penalty, terms.cost[0], estimated, np.stack([choice.penalty for choice in choices])
 
-    *figures, in_sample = zip(*map_in_threads(evaluate_fold, range(folds), n=log.n_queries), strict=True)
+    *figures, in_sample = zip(*map_in_threads(evaluate_fold, range(FOLDS), n=log.n_queries), strict=True)
     # Sort the queries from the order of the folds back to the order of the log.
     order = np.argsort(np.argsort(fold[complete], kind="stable"))
     penalty, spent, estimated = (np.concatenate(parts, axis=-1)[..., order] for parts in figures)
-    in_sample = np.average(in_sample, axis=0, weights=np.bincount(fold[complete], minlength=folds))
+    in_sample = np.average(in_sample, axis=0, weights=np.bincount(fold[complete], minlength=FOLDS))
     by_labels, by_estimates = (Penalties(figure[0], figure[-1]) for figure in (penalty, estimated))
     return CrossValidatedLosses(
         targets,
@@ -417,20 +392,19 @@ def cross_validate(
         cost=spent,
         estimated=by_estimates,
         in_sample=in_sample,
-        folds=folds,
         options=options,
     )
 
 
-def _outcomes_by_fold(log: Log, fold: np.ndarray, folds: int) -> tuple[list[Any], list[Log]]:
+def _outcomes_by_fold(log: Log, fold: np.ndarray) -> tuple[list[Any], list[Log]]:
     """Return the kinds of outcomes that policies are judged by, and the log that each fold's policies learn from.
 
     The expected outcomes that a fold's policies learn from do not use its labels.
     """
     if is_fully_labelled(log):
-        return [log.correct], [log] * folds
+        return [log.correct], [log] * FOLDS
     expected = expected_log(log)
-    unseen = jax.device_put(expected_outcomes_by_fold(log, fold, folds).astype(expected.correct.dtype))
+    unseen = jax.device_put(expected_outcomes_by_fold(log, fold).astype(expected.correct.dtype))
     logs = [dataclasses.replace(expected, correct=right) for right in unseen]
     return [expected.correct, corrected_log(log).correct], logs
 
@@ -460,7 +434,7 @@ def _choose_on_other_folds(
     if len(log.models) > 1:
         choices.append(choose(pairs, targets))
     if has_agreement:
-        choices.append(choose(pairs if agreement is None else concatenate(pairs, agreement), targets))
+        choices.append(choose(pairs if agreement is None else join([pairs, agreement]), targets))
     choices = [choice.padded() for choice in choices]
     if not has_agreement:
         return calibrators, choices, None

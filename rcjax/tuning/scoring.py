@@ -174,7 +174,7 @@ def score_agreement(rows: CandidateRows, options: ScoringOptions) -> Candidates:
     triples = np.array([*itertools.combinations(range(k), 3)], int).reshape(-1, 3).T
     most = min(MAX_THRESHOLDS, max(_MIN_THRESHOLDS, _ALL_THRESHOLDS // max(triples.shape[1], 1)))
     columns = _AgreementColumns(
-        right=blend_labels(rows.confidence, rows.correct, rows.scored, options.label, jnp),
+        right=blend_labels(rows.confidence, rows.correct, rows.scored, options.label),
         rising=jnp.argsort(rows.confidence, axis=0).T,
         abstain_thresholds=None if options.abstain_worth is None else best_abstentions(rows, options)[0],
     )

@@ -20,13 +20,13 @@ import numpy as np
 
 from rcjax._base.codec import takes
 from rcjax._base.figures import percent
-from rcjax._core.batching import map_in_chunks
+from rcjax._core.batching import join, map_in_chunks
 from rcjax.logs.errors import LogError, OddLogWarning, warn_caller
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import FittedModel, fit_calibrated, fit_calibrators_compiled
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, expected_log
-from rcjax.policy.spec import SecondsLimit, Spec
+from rcjax.policy.spec import CascadeSet, SecondsLimit, Spec
 from rcjax.solving.frontier.frontier import Frontier, InfeasibleError, make_frontier
 from rcjax.solving.frontier.hull import lower_hull
 from rcjax.solving.frontier.points import (
@@ -35,11 +35,10 @@ from rcjax.solving.frontier.points import (
     PointStatus,
     Policies,
     abstain_worth_at,
-    check_abstain_price,
     check_lam,
 )
 from rcjax.tuning.blending import estimate_blending
-from rcjax.tuning.candidates import Candidates, LabelledAnswers, ScoringOptions, concatenate, draw_enough
+from rcjax.tuning.candidates import Candidates, LabelledAnswers, ScoringOptions, draw_enough
 from rcjax.tuning.cross_validation import CandidateSet, CrossValidation, cross_validate, sample_queries
 from rcjax.tuning.replaying.walk import require_complete, waiting_times_on_log
 from rcjax.tuning.scoring import impute_query_cost, score_candidates
@@ -100,7 +99,7 @@ def select_frontier(
         needs = f"the search needs at least {FOLDS} queries, and about a hundred to be useful"
         raise LogError(f"{log.source}: too few queries, {log.n_queries}: {needs}: log more")
     lam = None if lam is None else check_lam(lam)
-    abstain_price = check_abstain_price(abstain_price)
+    abstain_price = Spec(abstain_price=abstain_price).abstain_price
     model = fit_calibrated(log) if model is None else model
     log = log.select(model.models)
     require_complete(log, "the search")
@@ -131,7 +130,7 @@ def _candidates(
         return table
     lam = np.geomspace(cross_validation.targets.lam[0], cross_validation.targets.lam[-1], _LAM_GRID)
     nearest = cross_validation.nearest_lam(lam)
-    return concatenate(table, agreement.best(lam[uses_agreement[nearest]]))
+    return join([table, agreement.best(lam[uses_agreement[nearest]])])
 
 
 def add_optimism(table: Candidates, cross_validation: CrossValidation) -> Candidates:
@@ -249,11 +248,11 @@ class SecondsFilter:
         return frontier.take(indices)
 
 
-_PANELS = 9  # of quadrature, for replicates of many cascades: its error of 5e-6 is far below their spread
+_FEW_PANELS = 9  # of quadrature, for replicates of many cascades: its error of 5e-6 is far below their spread
 
 #: A function that tunes on drawn rows (n,) of a log. It returns calibrators (k,) and G policies: the rungs of a ladder,
 #: or a policy for each of some λ.
-DrawTuner = Callable[[Log, np.ndarray], tuple[Calibrator, Policies]]
+DrawTuner = Callable[[np.ndarray], tuple[Calibrator, Policies]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -300,7 +299,7 @@ class LabelSearch:
         if options is None:
             options = estimate_blending(log, fitted, abstain_worth_at(frontier.abstain_price, log.cost.dtype))
 
-        def tune_draw(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
+        def tune_draw(queries: np.ndarray) -> tuple[Calibrator, Policies]:
             labelled, query_cost = take_labelled_answers(log, queries)
             calibrators, _ = fit_calibrators_compiled(
                 *labelled.padded()[:3], transform=fitted.transform, values=fitted.stated_logprobs
@@ -308,7 +307,7 @@ class LabelSearch:
             labelled = labelled if agreement_lam.size else labelled._replace(answer=None)
             table, agreement = score_candidates(calibrators, labelled, query_cost, options)
             if agreement is not None:
-                table = concatenate(table, agreement.best(agreement_lam))
+                table = join([table, agreement.best(agreement_lam)])
             chosen = table.rungs().padded() if points is None else table.best(lam[points])
             return calibrators, chosen.policies(agreement=labelled.answer is not None)
 
@@ -320,13 +319,14 @@ class ModelSearch:
     """The search among the cascades that a spec names, by the paper's model."""
 
     spec: Spec
+    cascades: CascadeSet
 
     def fit(self, log: Log) -> FittedModel:
         """Fit the paper's model, after a check that the spec's cascades exist."""
         from rcjax.model.fitting import fit
         from rcjax.solving.bellman import list_cascades
 
-        list_cascades(log.models, self.spec.search)
+        list_cascades(log.models, self.cascades)
         options = {"copula": self.spec.copula, "method": self.spec.method}
         given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         return fit(log, transform=self.spec.transform, **given)
@@ -341,7 +341,7 @@ class ModelSearch:
         """
         from rcjax.solving.tradeoff import solve_frontier
 
-        frontier = solve_frontier(model, lam=lam, cascades=self.spec.search, abstain_price=self.spec.abstain_price)
+        frontier = solve_frontier(model, lam=lam, cascades=self.cascades, abstain_price=self.spec.abstain_price)
         return Selection(frontier if limit is None else limit.within(frontier), None)
 
     def draw_tuner(
@@ -357,16 +357,17 @@ class ModelSearch:
         from rcjax.model.cascade_model import CascadeModel
         from rcjax.model.fitting import fit_near
         from rcjax.solving.bellman import MANY_STEPS, plan_cascades
+        from rcjax.solving.quadrature import PANELS
         from rcjax.solving.tradeoff import build_search_tables, solve_at
 
         model = frontier.model
         assert isinstance(model, CascadeModel)  # as the search fitted it
         lam = np.asarray(frontier.lam)[slice(None) if points is None else points]
         abstain_worth = abstain_worth_at(frontier.abstain_price, log.cost.dtype)
-        plan = plan_cascades(model.models, self.spec.search)  # None for adaptive policies
-        panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
+        plan = plan_cascades(model.models, self.cascades)  # None for adaptive policies
+        panels = _FEW_PANELS if plan is not None and len(plan.steps) > MANY_STEPS else PANELS
 
-        def tune_draw(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
+        def tune_draw(queries: np.ndarray) -> tuple[Calibrator, Policies]:
             (logprob, correct, answered, _), query_cost = take_labelled_answers(log, queries)
             cost = (query_cost * answered).sum(0) / np.maximum(answered.sum(0), 1)
             fitted = fit_near(model, logprob, correct, answered, jnp.asarray(cost, log.cost.dtype))
@@ -380,7 +381,7 @@ def search_of(spec: Spec) -> LabelSearch | ModelSearch:
     """Return the search that a spec names. Raises ValueError for a search by `minimise`: a spec has no objective."""
     if spec.has_own_objective:
         raise ValueError("to search again rcjax.solving.minimise needs its objective: give held-out queries instead")
-    return LabelSearch(spec) if spec.is_by_labels else ModelSearch(spec)
+    return LabelSearch(spec) if spec.cascade is None else ModelSearch(spec, spec.cascade)
 
 
 def take_labelled_answers(log: Log, queries: np.ndarray) -> tuple[LabelledAnswers, np.ndarray]:

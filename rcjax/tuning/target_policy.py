@@ -140,7 +140,7 @@ def margins(frontier: Frontier, log: Log, today: ModelOrPolicy) -> Margins:
     rungs = frontier.rung_indices
     shared = comparable_log(log, [*frontier.models, today])
     walked = shared.select(frontier.models)
-    terms = loss_terms_of_rungs(frontier, walked, walked.correct, walked.query_cost)
+    terms = loss_terms_of_rungs(frontier, walked, walked.correct)
     loss = terms.penalty(frontier.abstain_price)
     todays = QueryLosses.of(today, shared)
     # A single model is counted by all of its answers, as on the screens.

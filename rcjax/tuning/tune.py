@@ -13,9 +13,8 @@ from typing import Any, Unpack
 import jax
 import numpy as np
 
-from rcjax._base.codec import takes, to_json_value
+from rcjax._base.codec import Record, takes, to_json_value
 from rcjax._base.figures import Money, percent
-from rcjax._core.batching import as_json_values
 from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning, listed, near, warn_caller
 from rcjax.logs.kept_sample import carried_log, with_carried_queries
 from rcjax.logs.log import Log
@@ -60,7 +59,7 @@ _ROUNDING = 1e-7  # of an error, and of a cost as a share
 
 
 @dataclasses.dataclass(frozen=True)
-class SingleModel:
+class SingleModel(Record):
     """Figures of a single model on the log."""
 
     model: str
@@ -75,11 +74,6 @@ class SingleModel:
     """Held-out expected calibration error of its labelled answers, on 50,000 queries at most."""
     seconds: float | None = None
     """Mean of the known seconds of its answers; None if the log has no seconds."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values, without `seconds` if it is None."""
-        row = as_json_values(dataclasses.asdict(self))
-        return {name: value for name, value in row.items() if name != "seconds" or value is not None}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,12 +14,13 @@ from hypothesis import given, settings, strategies as st
 from scipy.optimize import minimize_scalar
 
 import rcjax
+from rcjax._core.batching import join
 from rcjax.model.calibrated_models import pairs
 from rcjax.model.fitting import fit
 from rcjax.policy.comparison import describe_rungs
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.points import NEVER_ANSWER
-from rcjax.tuning.candidates import CandidateRows, LabelledAnswers, ScoringOptions, concatenate
+from rcjax.tuning.candidates import CandidateRows, LabelledAnswers, ScoringOptions
 from rcjax.tuning.replaying.walk import loss_terms, loss_terms_on_log
 from rcjax.tuning.scoring import estimate_wrong, score_agreement, score_candidates
 
@@ -164,7 +165,7 @@ def model(log):
 def tune_by_labels(calibrators, rows, query_cost, lam):
     """(L,) the best policy for each λ (L,)."""
     pairs, answers = score_candidates(calibrators, rows, query_cost, ScoringOptions())
-    return (pairs if answers is None else concatenate(pairs, answers)).best(lam)
+    return (pairs if answers is None else join([pairs, answers])).best(lam)
 
 
 @pytest.mark.thorough
@@ -175,7 +176,7 @@ def test_what_is_expected_is_what_is_seen_on_many_queries(model, log):
     rows = LabelledAnswers(log.logprob, log.correct, log.answered, log.answer)
     policies = tune_by_labels(model.calibrators, rows, log.cost, lam)
     expected = estimate_wrong(model.calibrators, rows, log, [policies])[0].mean(1)
-    terms = loss_terms_on_log(model.calibrators, policies.policies(), fresh, fresh.correct, fresh.cost)
+    terms = loss_terms_on_log(model.calibrators, policies.policies(), fresh, fresh.correct, fresh.query_cost)
     seen = np.asarray(terms.wrong).mean(1)
     np.testing.assert_allclose(expected, seen, atol=0.05)
     assert np.abs(expected - seen).mean() < 0.025

@@ -47,7 +47,7 @@ def test_pairs_by_labels_are_chosen_again_from_each_draw(log, selected):
     draws, options = draws_of(0, N, B), estimate_blending(log, fit_calibrated(log).calibrators)
     again = search_of(frontier.spec).draw_tuner(frontier, log)
     for draw in draws:
-        _, policies = again(log, draw)
+        _, policies = again(draw)
         assert policies.first.shape == (RESAMPLED_RUNGS,)
         every = useful(every_policy(log.take(draw), np.ones((N, 2), bool), options), 2)
         error, cost = np.array([own[3:5] for own in every]).T
@@ -69,7 +69,7 @@ def test_at_prices_pairs_are_chosen_again_from_each_draw_as_the_whole_log_judges
         estimate_blending(log, fit_calibrated(log).calibrators),
     )
     for draw in draws:
-        _, policies = again(log, draw)
+        _, policies = again(draw)
         part = log.take(draw)
         every = useful(every_policy(part, np.ones((len(draw), 2), bool), options), 2)
         error, cost = np.array([own[3:5] for own in every]).T
@@ -126,7 +126,7 @@ def test_cascades_of_the_model_are_solved_again_from_each_draw(three):
     tune_again = search_of(frontier.spec).draw_tuner(frontier, log, np.arange(4))
     differences = []
     for b in range(4):
-        again, (calibrators, policies) = rcjax.fit(log.take(draws[b])), tune_again(log, draws[b])
+        again, (calibrators, policies) = rcjax.fit(log.take(draws[b])), tune_again(draws[b])
         np.testing.assert_allclose(calibrators.coefficients, again.calibrators.coefficients, rtol=1e-6, atol=1e-9)
         whole = rcjax.solve_frontier(again, lam=frontier.lam)
         near = dataclasses.replace(whole, policies=policies)

@@ -93,7 +93,7 @@ def test_label_errors_and_costs_are_those_of_a_walk(seed):
         judged_by(rows, ScoringOptions(*weights)) for weights in ((0.5, 0.2), (0.0, 0.0))
     )
     kept = np.flatnonzero(np.isfinite(found.penalty))
-    losses = jax.jit(loss_terms)(confidence, correct, query_cost, found.policies(xp=jnp))
+    losses = jax.jit(loss_terms)(confidence, correct, query_cost, found.policies())
     wrong, spent, abstained = (np.asarray(loss)[kept] for loss in losses)
     assert not abstained.any()
     assert (np.abs(wrong.mean(1) - found.penalty[kept])[K:] > 1e-3).any()
@@ -173,7 +173,7 @@ def test_by_labels_the_best_single_model_or_pair_is_chosen_by_its_bills():
 def test_expected_labels_are_shifted_to_the_mean_of_the_labels(xp):
     rng = np.random.default_rng(0)
     expected, right, present = rng.uniform(size=30), rng.uniform(size=30) < 0.4, rng.uniform(size=30) < 0.7
-    moved = np.asarray(recentre(xp.asarray(expected), xp.asarray(right), xp.asarray(present), xp))
+    moved = np.asarray(recentre(xp.asarray(expected), xp.asarray(right), xp.asarray(present)))
     assert moved[present].mean() == pytest.approx(right[present].mean())
     np.testing.assert_allclose(np.diff(moved), np.diff(expected), atol=1e-12)
     np.testing.assert_array_equal(recentre(expected, right, np.zeros(30, bool)), expected)

@@ -41,7 +41,7 @@ def test_a_policy_made_by_hand_is_tuned_for_its_own_price(policy, logs):
     bare = dataclasses.replace(policy, provenance={})
     tuning = recorded_tuning(bare)
     assert tuning.spec.target == Target("lam", policy.expected["lam"])
-    assert (tuning.models, tuning.spec.search) == (policy.models, "labels")
+    assert (tuning.models, tuning.spec.cascade) == (policy.models, None)
     with pytest.raises(ValueError, match="neither a target nor its λ: tune a new one"):
         rcjax.retune(dataclasses.replace(bare, expected={}), logs[1])
 

@@ -76,7 +76,7 @@ def test_at_a_budget_a_ladder_that_lost_on_queries_left_out_stays_with_a_note(lo
 )
 def test_a_search_by_the_model_is_that_of_solve_frontier(log, cascade):
     tuned = rcjax.tune(log, cascade=cascade, intervals=False, lam=1000.0)
-    expected = rcjax.solve_frontier(rcjax.fit(log), cascades=Spec(cascade=cascade).search)
+    expected = rcjax.solve_frontier(rcjax.fit(log), cascades=Spec(cascade=cascade).cascade)
     assert tuned.cross_validation is None
     assert tuned.advice == tuned.remarks[0]
     np.testing.assert_array_equal(tuned.frontier.cost, expected.cost)

@@ -17,7 +17,6 @@ from rcjax._base.codec import (
     Between,
     Names,
     Positive,
-    Reads,
     Record,
     check_fields,
     check_header,
@@ -37,14 +36,13 @@ from rcjax.policy.counted import ERRORS, Counted, penalised, recorded_counted
 from rcjax.policy.decisions import Agreement, AnswerForm, Table, validate_agreements, validate_rules
 from rcjax.policy.ladder import Ladder, Period, position_at
 from rcjax.policy.policy import AbstractPolicy, Policy
-from rcjax.policy.spec import Search, Spec, Target, read_recorded_search
+from rcjax.policy.spec import CascadeSet, Spec, Target
 from rcjax.solving.frontier.hull import lower_hull, thin_hull
 from rcjax.solving.frontier.points import (
     ABSTAIN,
     NEVER_ABSTAIN,
     NEVER_ANSWER,
     Bands,
-    CascadeSet,
     LossTerms,
     Points,
     PointStatus,
@@ -104,7 +102,7 @@ class Frontier:
     @property
     def search(self) -> CascadeSet | Literal["labels", "objective"]:
         """The cascades of `solve_frontier`, or "labels" for `select_frontier`, "objective" for `minimise`."""
-        return self.spec.search
+        return "labels" if self.spec.cascade is None else self.spec.cascade
 
     @property
     def is_by_labels(self) -> bool:
@@ -263,9 +261,7 @@ class Frontier:
     def to_json(self) -> dict[str, Any]:
         """Return the frontier as JSON values: `frontier` is the list of points, `model` the fitted model."""
         figures = {"lam": self.lam, "status": self.status, **self._figures}
-        head: dict[str, Any] = {"search": as_json_values(self.search)}
-        if self.abstain_price is not None:
-            head["abstain_price"] = self.abstain_price
+        head = self.spec.to_json()
         if self.bands is not None:
             ends = {name: getattr(self.bands, name) for name in ("error", "cost", "abstention")}
             figures |= {f"{name}_interval": interval for name, interval in ends.items() if interval is not None}
@@ -477,9 +473,7 @@ class FrontierFile(Record):
     """The file of a frontier, without its model."""
 
     models: Names
-    search: Annotated[Search | None, Reads(read_recorded_search)]
     frontier: Annotated[tuple[PointFile, ...], not_empty]
-    abstain_price: Amount | None = None
     bands: BandsFile | None = None
 
     def __post_init__(self) -> None:
@@ -512,9 +506,9 @@ def frontier_from_json(data: Any) -> Frontier:
 
         model = fitted_from_json(data.get("model"))
     require(file.models == model.models, "models", f"must be the model's, {list(model.models)}", file.models)
-    points = file.frontier
+    points, spec = file.frontier, Spec.from_json(data, "")
     policies = policies_from_rules([model.models] * len(file.frontier), file.frontier)
-    if file.search != "adaptive":
+    if spec.cascade != "adaptive":
         policies = _as_cascades(policies)
         for row, point in enumerate(points):
             is_same = rules_of_policy(model.models, policies, row, "text")["rules"] == point.rules
@@ -524,7 +518,7 @@ def frontier_from_json(data: Any) -> Frontier:
     frontier = make_frontier(
         model,
         Points(lam, status.astype(int), LossTerms(*map(np.nan_to_num, expected)), policies),
-        Spec(cascade=file.search, abstain_price=file.abstain_price),
+        spec,
         next((agreement.compare for point in points for agreement in point.agreements.values()), None),
     )
     seconds = Seconds(*_columns(points, "seconds", "seconds_p95"))

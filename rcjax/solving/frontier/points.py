@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +20,6 @@ from rcjax._base.codec import describe_type
 from rcjax._core.batching import Array, Status, as_json_values, take_entries
 from rcjax.policy.counted import penalised
 from rcjax.policy.decisions import Agreement, AnswerForm, Rule
-
-CascadeSet = Literal["all", "full", "adaptive"] | Sequence[Sequence[str]]
 
 #: Action of a model that abstains; other actions are indices of models.
 ABSTAIN = -1
@@ -84,7 +82,6 @@ class Policies:
         thresholds: Any,
         members: Any,
         abstain_thresholds: Any = None,
-        xp: Any = np,
         agreements: Agreements | None = None,
     ) -> Policies:
         """Make cascades from thresholds: each member asks the next up to its threshold, and answers above it.
@@ -96,14 +93,13 @@ class Policies:
             members: (…, k) bool: the models of the cascade.
             abstain_thresholds: (…, k) calibrated confidence up to which a member abstains, at most its threshold; None:
                 models do not abstain.
-            xp: numpy, or jax.numpy within a jitted function.
             agreements: (…, k) comparisons between members.
 
         >>> policies = Policies.from_cascades(np.array([[0.7, 1.0, 0.0]]), np.array([[True, False, True]]))
         >>> policies.first.tolist(), policies.bounds[0].tolist(), policies.actions[0].tolist()
         ([0], [[0.7, 1.0], [1.0, 1.0], [0.0, 1.0]], [[2, 0], [2, 1], [2, 2]])
         """
-        models = np.arange(members.shape[-1])
+        xp, models = thresholds.__array_namespace__(), np.arange(members.shape[-1])
         later = members[..., None, :] & (models > models[:, None])
         following = xp.where(later.any(-1), later.argmax(-1), models)
         ends, targets = [thresholds, xp.ones_like(thresholds)], [following, xp.broadcast_to(models, following.shape)]
@@ -327,19 +323,6 @@ def check_lam(lam: Any) -> np.ndarray:
 def safe_log(values: Any) -> np.ndarray:
     """Return the logarithm of values of at least 0, such as λ or money; finite for 0."""
     return np.log(np.maximum(np.asarray(values, float), np.finfo(float).tiny))
-
-
-def check_abstain_price(abstain_price: Any) -> float | None:
-    """Return the price of an abstention in errors; None if it is infinite. Raises ValueError for a negative price."""
-    if abstain_price is None:
-        return None
-    if isinstance(abstain_price, str) or np.ndim(abstain_price):
-        raise TypeError(f"abstain_price must be a number, not {describe_type(abstain_price)}")
-    if not abstain_price >= 0:  # negated, so that NaN raises too
-        raise ValueError(
-            f"abstain_price is {abstain_price}; it is what an abstention costs in errors, such as 0.3, at least 0"
-        )
-    return float(abstain_price) if abstain_price < np.inf else None
 
 
 def abstain_worth_at(abstain_price: float | None, dtype: Any) -> jax.Array | None:

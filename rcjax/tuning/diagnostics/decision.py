@@ -65,7 +65,7 @@ class RetuningGain:
 
     loss: float
     """Loss of the policy in service: error + λ·cost, abstentions at their price."""
-    gain: Gain[float]
+    gain: Gain
     """Loss of the policy in service minus mean loss of the retuned policies."""
     lam: float
     """Price λ, in errors per unit of money."""
@@ -236,9 +236,10 @@ def _cross_fitted_losses(
         lam: the λ of both.
     """
     fold, n = deal_folds(log.complete), log.n_queries
+    costs = np.broadcast_to(outcomes.cost, outcomes.query_cost.shape)
 
     def losses(calibrators: Calibrator, policies: Policies) -> np.ndarray:
-        terms = loss_terms_on_log(calibrators, policies, outcomes, outcomes.correct, outcomes.cost)
+        terms = loss_terms_on_log(calibrators, policies, outcomes, outcomes.correct, costs)
         return np.asarray(terms.loss(lam, spec.abstain_price), float)[0]
 
     by_fold = np.stack([losses(*tuned) for tuned in _tune_without_folds(fold, policy, log, spec, lam)])
@@ -264,7 +265,7 @@ def _tune_without_folds(
     require_answers(frontier.policies, log)
     tune_draw = search.draw_tuner(frontier, log, np.array([0]))
     n = min(map(len, rest))
-    return map_in_threads(lambda rows: tune_draw(log, rows[:n]), rest, n=log.n_queries)
+    return map_in_threads(lambda rows: tune_draw(rows[:n]), rest, n=log.n_queries)
 
 
 def _optimism(held_out: np.ndarray, in_sample: np.ndarray) -> float:

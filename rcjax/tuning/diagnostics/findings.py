@@ -31,7 +31,7 @@ from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANCE_LEVEL
 from rcjax.model.goodness_of_fit.reliability import SampleMean, excess_over_limit, holm_adjusted, rise_of_mean
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.solving.frontier.points import CascadeSet
+from rcjax.policy.spec import CascadeSet
 from rcjax.tuning.replaying.comparing import paired_error
 
 #: Verdict on one figure; a policy gets a `PolicyDecision`.

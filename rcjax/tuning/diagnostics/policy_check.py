@@ -541,7 +541,7 @@ def _sample(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
     return values if len(values) <= MAX_CONFIDENCES else rng.choice(values, MAX_CONFIDENCES, replace=False)
 
 
-def _costs(replayed: QueryReplay[np.ndarray], by_model: bool) -> np.ndarray:
+def _costs(replayed: QueryReplay, by_model: bool) -> np.ndarray:
     """Return values whose mean is the cost of the kind that the search promises: (n,).
 
     A search by labels promises bills, a search `by_model` costs at the models' mean costs. The latter values are the

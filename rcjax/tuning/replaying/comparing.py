@@ -21,7 +21,7 @@ import numpy as np
 from rcjax._base.figures import Z_ONE_SIDED_95, choose_unit, count
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
-from rcjax.model.label_outcomes import corrected_log, expected_outcomes
+from rcjax.model.label_outcomes import corrected_log, expected_log
 from rcjax.policy.comparison import IN_SERVICE, Comparison, Rival, Role
 from rcjax.policy.counted import ERRORS, Counted, penalised
 from rcjax.policy.ladder import Ladder, penalty
@@ -77,7 +77,8 @@ class QueryLosses(NamedTuple):
 def single_model_errors(log: Log) -> np.ndarray:
     """Return the error of each single model of a log, by its labels: (k,)."""
     answered = np.asarray(log.answered)
-    return 1 - (expected_outcomes(log) * answered).sum(0) / np.maximum(answered.sum(0), 1)
+    right = np.asarray(expected_log(log).correct, float)
+    return 1 - (right * answered).sum(0) / np.maximum(answered.sum(0), 1)
 
 
 def single_model_figures(log: Log, model: str) -> tuple[float, float]:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from itertools import count
-from typing import Any, Generic, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,6 @@ from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.points import Policies, Seconds, summarise_seconds
 from rcjax.tuning.replaying.walk import (
-    Column,
     Columns,
     calibrated_confidence,
     columns_of,
@@ -288,27 +287,28 @@ def replay(policy_or_frontier: AbstractPolicy | Frontier, log: Log) -> Replay:
     return Replay(**figures, n=int(counts.sum()), models=policy.models, seconds=seconds)
 
 
-class QueryReplay(NamedTuple, Generic[Column]):
+class QueryReplay(NamedTuple):
     """The outcome of each of n queries under a policy of k models, or under each of R rungs with a leading axis R.
 
-    Outcomes are probabilities if the policy stands between two rungs.
+    Outcomes are probabilities if the policy stands between two rungs. Columns are numpy arrays, or jax arrays within
+    compiled functions.
     """
 
-    wrong: Column  # (n,) wrong answer, or score lost
-    abstained: Column  # (n,) abstention
-    cost_at_means: Column  # (n,) money, each answer at its model's mean cost on these queries
-    spent: Column  # (n,) money, each answer at its own cost
-    answers: Column  # (k, n) the model that answered
-    asked: Column  # (k, n) the models that were asked
-    waits: Column | None = None  # (n,) seconds, NaN if they are not known; None: the log has no seconds
-    query_cost: Column | None = None  # (k, n) money of each answer, 0 for a model that no query can reach
+    wrong: Any  # (n,) wrong answer, or score lost
+    abstained: Any  # (n,) abstention
+    cost_at_means: Any  # (n,) money, each answer at its model's mean cost on these queries
+    spent: Any  # (n,) money, each answer at its own cost
+    answers: Any  # (k, n) the model that answered
+    asked: Any  # (k, n) the models that were asked
+    waits: Any = None  # (n,) seconds, NaN if they are not known; None: the log has no seconds
+    query_cost: Any = None  # (k, n) money of each answer, 0 for a model that no query can reach
 
-    def mean(self: QueryReplay[np.ndarray], weights: Sequence[float]) -> QueryReplay[np.ndarray]:
+    def mean(self, weights: Sequence[float]) -> QueryReplay:
         """Return the expected outcomes if queries go by R rungs with probabilities `weights` (R,)."""
         shares = np.asarray(weights, self.wrong.dtype)
         return QueryReplay(*(np.tensordot(shares, column, 1) for column in self[:6]), query_cost=self.query_cost)
 
-    def head(self: QueryReplay[np.ndarray], n: int) -> QueryReplay[np.ndarray]:
+    def head(self, n: int) -> QueryReplay:
         """Take the first n queries, in float64."""
 
         def cut(column: Any) -> Any:
@@ -317,13 +317,13 @@ class QueryReplay(NamedTuple, Generic[Column]):
         return QueryReplay(*map(cut, self))
 
 
-def replay_queries(policy: AbstractPolicy, log: Log) -> QueryReplay[np.ndarray]:
+def replay_queries(policy: AbstractPolicy, log: Log) -> QueryReplay:
     """Answer the queries of a log by a policy, as `replay` does, and return the outcome of each query; numpy arrays."""
     rungs, counts = _replay_cascades(policy, log, policy.adjacent_rungs)
     return rungs.mean(policy.weights).head(counts.sum())
 
 
-def replay_rungs(policy: AbstractPolicy, log: Log) -> QueryReplay[np.ndarray]:
+def replay_rungs(policy: AbstractPolicy, log: Log) -> QueryReplay:
     """Answer the queries of a log by every rung of a ladder, at any position: (R, …)."""
     rungs, counts = _replay_cascades(policy, log, policy.rungs)
     return rungs.head(counts.sum())
@@ -342,9 +342,7 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     return Replay(**figures, n=int(columns.counts.sum()), models=models, seconds=jax.tree.map(np.asarray, seconds))
 
 
-def _replay_cascades(
-    policy: AbstractPolicy, log: Log, rungs: Sequence[Policy]
-) -> tuple[QueryReplay[np.ndarray], np.ndarray]:
+def _replay_cascades(policy: AbstractPolicy, log: Log, rungs: Sequence[Policy]) -> tuple[QueryReplay, np.ndarray]:
     """Return (outcomes of the queries under some rungs of a policy, (n,) bool: the queries that count)."""
     cascades = [cascade for rung in rungs for cascade in rung.cascades]
     policies, places = policy_arrays(policy.models, cascades, log.logprob.dtype)
@@ -388,7 +386,7 @@ def _cascade_numbers(policy: AbstractPolicy, rungs: Sequence[Policy], log: Log) 
     return np.array([[by_segment.get(name, default) for name in segment] for default, by_segment in rows])
 
 
-def _walk_policy(phi: jax.Array, policy: Policies, columns: Columns[jax.Array]) -> QueryReplay[jax.Array]:
+def _walk_policy(phi: jax.Array, policy: Policies, columns: Columns) -> QueryReplay:
     """Return the outcome of each query under one policy, by calibrated confidences (k, n)."""
     route = walk(phi, policy, columns.codes)
     query_cost, seconds = columns.query_cost, columns.seconds
@@ -399,7 +397,7 @@ def _walk_policy(phi: jax.Array, policy: Policies, columns: Columns[jax.Array]) 
     return QueryReplay(wrong, abstained, cost_at_means, spent, route.answers, route.asked, waits)
 
 
-def _figures(paths: QueryReplay[jax.Array], counts: Array) -> dict[str, jax.Array]:
+def _figures(paths: QueryReplay, counts: Array) -> dict[str, jax.Array]:
     """Compute the figures of `Replay` by name, without the seconds, over the queries that count."""
     error, error_se = _mean_and_se(paths.wrong, counts)
     cost, cost_se = _mean_and_se(paths.cost_at_means, counts)
@@ -424,10 +422,8 @@ _seconds_of = compiled(summarise_seconds)
 
 
 @compiled
-def _replay_paths(
-    phi: jax.Array, policies: Policies, places: jax.Array, columns: Columns[jax.Array]
-) -> QueryReplay[jax.Array]:
-    def walk_cascade(policy: Policies, place: jax.Array) -> QueryReplay[jax.Array]:
+def _replay_paths(phi: jax.Array, policies: Policies, places: jax.Array, columns: Columns) -> QueryReplay:
+    def walk_cascade(policy: Policies, place: jax.Array) -> QueryReplay:
         walked, back = _walk_policy(phi[place], policy, columns.of_models(place)), jnp.argsort(place)
         return walked._replace(answers=walked.answers[back], asked=walked.asked[back])
 
@@ -436,7 +432,7 @@ def _replay_paths(
 
 @partial(compiled, static_argnames="batch")
 def _replay_points(
-    phi: jax.Array, policies: Policies, columns: Columns[jax.Array], *, batch: int
+    phi: jax.Array, policies: Policies, columns: Columns, *, batch: int
 ) -> tuple[dict[str, jax.Array], Any]:
     def replay_point(policy: Policies) -> tuple[dict[str, jax.Array], Any]:
         paths = _walk_policy(phi, policy, columns)

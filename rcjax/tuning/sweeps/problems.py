@@ -35,7 +35,8 @@ from rcjax.logs.log import Log
 from rcjax.logs.reading import read_log
 from rcjax.model.calibrated_models import Details, find_stated_in_log, fit_calibrators
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
-from rcjax.model.fitting import FittedRows, fit_copulas_traced, fit_marginals, pair_taus, stated_confidences
+from rcjax.model.fitting import FittedRows, fit_marginals, fit_tied_pairs, pair_taus, stated_confidences
+from rcjax.model.likelihood import pairs_by_likelihood
 from rcjax.model.marginals import Marginal
 from rcjax.solving.bellman import AdaptiveTables, CascadePlan, SearchTables, list_cascades
 from rcjax.solving.frontier.points import LossTerms, Points as FrontierPoints, PointStatus, Policies, check_lam
@@ -124,7 +125,8 @@ def fit_problem(
         copulas = tuple(jax.vmap(family.from_tau)(taus) for family in families)
     else:
         fitted = FittedRows(marginals, confidence, answered, taus)
-        copulas = tuple(fit_copulas_traced(fitted, family) for family in families)
+        tied = pairs_by_likelihood(marginals)
+        copulas = tuple(fit_tied_pairs(fitted, tied, family) for family in families)
     cost = divide((spent * count).sum(0), count.sum(0))
     return Fit(calibrators, marginals, copulas, cost, (count.T @ count > 0).all())
 
@@ -210,7 +212,7 @@ def _search_by_labels(fit: Fit, data: Data, sample: jax.Array, rows: jax.Array) 
     candidates, _ = score_pairs(calibrated, ScoringOptions())
     best = candidates.best(lam)
     expected = LossTerms(best.penalty, best.cost, jnp.zeros_like(lam))
-    return FrontierPoints(lam, jnp.zeros_like(best.first), expected, best.policies(agreement=False, xp=jnp))
+    return FrontierPoints(lam, jnp.zeros_like(best.first), expected, best.policies(agreement=False))
 
 
 def _to_results(points: FrontierPoints, fit: Fit) -> Points:
