@@ -258,6 +258,12 @@ def fit_calibrators(
 fit_calibrators_compiled = compiled(fit_calibrators, "transform", runs="long")
 
 
+def refit_calibrators(fitted: Calibrator, logprob: ArrayLike, correct: ArrayLike, answered: ArrayLike) -> Calibrator:
+    """Fit k calibrators to other rows (n, k), with the transform and the stated values of fitted calibrators."""
+    rows = pad_to_size_class(logprob, correct, answered)
+    return fit_calibrators_compiled(*rows, transform=fitted.transform, values=fitted.stated_logprobs)[0]
+
+
 def find_stated_in_log(log: Log) -> np.ndarray | None:
     """Find the stated values of a log's models (`find_stated_logprobs`), counting each query once.
 

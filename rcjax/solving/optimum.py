@@ -243,7 +243,7 @@ def adaptive_points(search: AdaptiveTables, lam: jax.Array) -> SolvedPoints:
         return asked.at[:, j].max(asked[:, i] & (used[:, i] & (action[:, i] == j)).any(-1)), None
 
     asked, _ = lax.scan(ask, first[:, None] == np.arange(k), (tables.left, tables.right))
-    policies = Policies(first, bounds, action, asked)
+    policies = Policies(bounds, action, asked)
     return SolvedPoints(lam, jnp.zeros_like(first), expected, policies, upper.reshape(*lam.shape, -1))
 
 

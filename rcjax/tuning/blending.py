@@ -11,7 +11,7 @@ import numpy as np
 
 from rcjax._core.batching import Array
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import fit_calibrators_compiled, pairs
+from rcjax.model.calibrated_models import pairs, refit_calibrators
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, deal_folds
 from rcjax.tuning.candidates import (
@@ -73,9 +73,8 @@ def _normal_equations(
     logprob = np.asarray(log.logprob, float)
     right = np.where(labelled, np.asarray(log.correct, float), 0.0)
     train = labelled & ~out[:, None]
-    padded = LabelledAnswers(np.asarray(log.logprob), np.asarray(log.correct), train).padded()
-    calibrators, _ = fit_calibrators_compiled(*padded[:3], transform=fitted.transform, values=fitted.stated_logprobs)
-    rows = candidate_rows(calibrators, padded)
+    labelled_answers = LabelledAnswers(np.asarray(log.logprob), np.asarray(log.correct), train)
+    rows = candidate_rows(refit_calibrators(fitted, *labelled_answers[:3]), labelled_answers.padded())
     confidence, conditional = np.asarray(rows.confidence, float), np.asarray(rows.conditional, float)
     square, product = np.zeros((2, 2)), np.zeros(2)
     for pair, (i, j) in enumerate(pairs(len(log.models))):

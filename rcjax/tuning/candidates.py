@@ -125,16 +125,6 @@ class Candidates:
         """(C,) bool: the agreement policies, which compare answers."""
         return self.second != self.third
 
-    def with_chains(self, others: "Candidates") -> "Candidates":
-        """Append candidates that are chains; numpy arrays."""
-        dtype = self.cost.dtype
-        others = jax.tree.map(lambda leaf: leaf.astype(dtype) if leaf.dtype.kind == "f" else leaf, others)
-        return join([self.with_chain_column(), others])
-
-    def with_chain_column(self) -> "Candidates":
-        """Add a column `chain` without chains, so that tables with and without chains can be concatenated."""
-        return dataclasses.replace(self, chain=np.full((len(self.cost), self.k), np.nan, self.cost.dtype))
-
     def loss(self, lam: Any) -> Any:
         """Return penalty + λ·cost of each candidate for each λ (L,): (L, C)."""
         return self.penalty + lam[:, None] * self.cost

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from rcjax._core.batching import Array, join, map_in_threads, pad_to_size_class
+from rcjax._core.batching import Array, join, map_in_threads
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import FittedModel, fit_calibrators_compiled
+from rcjax.model.calibrated_models import FittedModel, refit_calibrators
 from rcjax.model.calibration import Calibrator, calibrate_rows
 from rcjax.model.label_outcomes import (
     FOLDS,
@@ -58,11 +58,10 @@ def held_out_confidence(log: Log, model: FittedModel, seed: int = 0) -> np.ndarr
     """
     fold = deal_folds(log.complete, seed)
     confidence = np.full_like(log.logprob, np.nan)
-    options = {"transform": model.calibrators.transform, "values": model.calibrators.stated_logprobs}
     for number, right in enumerate(expected_outcomes_by_fold(log, fold)):
         out = fold == number
         answered = np.asarray(log.answered) & ~out[:, None]
-        calibrators, _ = fit_calibrators_compiled(*pad_to_size_class(log.logprob, right, answered), **options)
+        calibrators = refit_calibrators(model.calibrators, log.logprob, right, answered)
         confidence[out] = np.asarray(calibrate_rows(calibrators, log.logprob))[out]
     return np.where(np.asarray(log.answered), confidence, np.nan)
 
@@ -426,9 +425,7 @@ def _choose_on_other_folds(
     has_agreement = log.answer is not None and len(log.models) > 2
     present, answer = np.asarray(log.answered) & ~held_out[:, None], log.answer if has_agreement else None
     labelled = LabelledAnswers(log.logprob, log.correct, present, answer)
-    calibrators, _ = fit_calibrators_compiled(
-        *labelled.padded()[:3], transform=fitted.transform, values=fitted.stated_logprobs
-    )
+    calibrators = refit_calibrators(fitted, *labelled[:3])
     pairs, agreement = score_candidates(calibrators, labelled, impute_query_cost(log), options)
     choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
     if len(log.models) > 1:

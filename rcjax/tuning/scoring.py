@@ -37,7 +37,7 @@ import numpy as np
 from jax import lax
 from jax.scipy import special
 
-from rcjax._core.batching import Array, pad_to_size_class
+from rcjax._core.batching import Array, join, pad_to_size_class
 from rcjax._core.compilation import compiled
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibration import Calibrator, calibrate_rows
@@ -406,13 +406,11 @@ def score_candidates(
     table = _keep_corners(table, _undominated_rows(table, label_penalty), admits)
     longer = _chains_of_verdicts(calibrators, labelled, query_cost, options)
     if longer is not None:
-        table = table.with_chains(_keep_corners(longer, np.arange(len(longer.cost)), admits))
+        table = join([table, _keep_corners(longer, np.arange(len(longer.cost)), admits)])
     if labelled.answer is None:
         return table, None
     agreement = jax.tree.map(np.asarray, _score_agreement(rows, options))
     agreement = _keep_corners(agreement, np.flatnonzero(np.isfinite(agreement.penalty)), admits)
-    if longer is not None and agreement.cost.size:
-        agreement = agreement.with_chain_column()
     return table, agreement if agreement.cost.size else None
 
 
@@ -461,4 +459,6 @@ def _keep_corners(
     is_single = table.is_single[allowed]
     others = allowed[~is_single]
     corners = others[lower_hull(table.cost[others], table.penalty[others])]
-    return table.take(np.concatenate([allowed[is_single], corners]))
+    kept = table.take(np.concatenate([allowed[is_single], corners]))
+    no_chains = np.full((len(kept.cost), kept.k), np.nan, kept.cost.dtype)
+    return kept if kept.chain is not None else replace(kept, chain=no_chains)  # so that all tables can be joined

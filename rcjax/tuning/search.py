@@ -23,7 +23,7 @@ from rcjax._base.figures import percent
 from rcjax._core.batching import join, map_in_chunks
 from rcjax.logs.errors import LogError, OddLogWarning, warn_caller
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import FittedModel, fit_calibrated, fit_calibrators_compiled
+from rcjax.model.calibrated_models import FittedModel, fit_calibrated, refit_calibrators
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, expected_log
 from rcjax.policy.spec import CascadeSet, SecondsLimit, Spec
@@ -301,9 +301,7 @@ class LabelSearch:
 
         def tune_draw(queries: np.ndarray) -> tuple[Calibrator, Policies]:
             labelled, query_cost = take_labelled_answers(log, queries)
-            calibrators, _ = fit_calibrators_compiled(
-                *labelled.padded()[:3], transform=fitted.transform, values=fitted.stated_logprobs
-            )
+            calibrators = refit_calibrators(fitted, *labelled[:3])
             labelled = labelled if agreement_lam.size else labelled._replace(answer=None)
             table, agreement = score_candidates(calibrators, labelled, query_cost, options)
             if agreement is not None:

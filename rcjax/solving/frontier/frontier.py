@@ -176,7 +176,7 @@ class Frontier:
 
     def policy_for(self, target: Target) -> AbstractPolicy:
         """Return the policy for a target, as `policy` does. Raises ValueError for a margin."""
-        best = self._find_point(target)
+        best = self.index_for(**target.to_json())
         if not target.is_limit:
             return self.policy_at(best, target)
         rungs = self.rung_indices
@@ -185,12 +185,9 @@ class Frontier:
 
     def index_for(self, **target: float) -> int:
         """Return the index of the point that meets one target; targets and errors are those of `policy`."""
-        return self._find_point(Target.of(**target))
-
-    def _find_point(self, target: Target) -> int:
         figures = np.asarray(self.cost, float), np.asarray(self.penalty, float)
         abstain_price = None if self.abstention is None else self.abstain_price
-        return index_for_target(target, *figures, abstain_price, self.counted)
+        return index_for_target(Target.of(**target), *figures, abstain_price, self.counted)
 
     @property
     def rung_indices(self) -> np.ndarray:

@@ -65,14 +65,12 @@ class Agreements:
 class Policies:
     """Policies over k models, with R intervals of confidence for each model; numpy or jax arrays."""
 
-    first: Array
-    """(…) index of the model asked first."""
     bounds: Array
     """(…, k, R) upper ends of the intervals of calibrated confidence; the last is 1."""
     actions: Array
     """(…, k, R) action in each interval: the model's own index to answer, a later index to ask, or ABSTAIN."""
     members: Array
-    """(…, k) bool: the models that may be asked."""
+    """(…, k) bool: the models that may be asked; the first of them is always asked."""
     agreements: Agreements | None = None
     """(…, k) comparisons of answers; None: no model compares answers."""
 
@@ -106,7 +104,12 @@ class Policies:
         if abstain_thresholds is not None:
             ends, targets = [abstain_thresholds, *ends], [xp.full_like(following, ABSTAIN), *targets]
         bounds, actions = (xp.stack(columns, axis=-1) for columns in (ends, targets))
-        return cls(members.argmax(-1), bounds, actions, members, agreements)
+        return cls(bounds, actions, members, agreements)
+
+    @property
+    def first(self) -> Array:
+        """(…) index of the model asked first."""
+        return self.members.argmax(-1)
 
     @property
     def thresholds(self) -> Array:
@@ -154,10 +157,9 @@ def policies_from_rules(orders: Sequence[tuple[str, ...]], cascades: Sequence[An
     shape = len(cascades), len(orders[0])
     bounds = np.ones((*shape, max(len(table) for cascade in cascades for table in cascade.rules.values())))
     actions = np.broadcast_to(np.arange(shape[1], dtype=np.int32)[:, None], bounds.shape).copy()
-    first, members, agreements = np.zeros(shape[0], np.int32), np.zeros(shape, bool), Agreements.none(shape)
+    members, agreements = np.zeros(shape, bool), Agreements.none(shape)
     for row, (order, cascade) in enumerate(zip(orders, cascades, strict=True)):
         index = {name: j for j, name in enumerate(order)}
-        first[row] = index[cascade.models[0]]
         for name, table in cascade.rules.items():
             j = index[name]
             members[row, j] = True
@@ -167,7 +169,7 @@ def policies_from_rules(orders: Sequence[tuple[str, ...]], cascades: Sequence[An
         for name, agreement in cascade.agreements.items():
             agreements.earlier[row, index[name]] = index[agreement.earlier]
             agreements.differ[row, index[name]] = index[agreement.model]
-    return Policies(first, bounds, actions, members, agreements=agreements if agreements.compares.any() else None)
+    return Policies(bounds, actions, members, agreements if agreements.compares.any() else None)
 
 
 def _rules(names: tuple[str, ...], j: int, bounds: Array, actions: Array) -> tuple[Rule, ...]:

@@ -334,7 +334,7 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     policies = restrict_to_reached(frontier.policies, log.logprob.dtype)
     columns = columns_of(log, models, policies, np.asarray(policies.members).any(0))
     phi = np.asarray(calibrate_rows(model.calibrators, columns.logprob.T)).T
-    points = len(policies.first)
+    points = len(policies.members)
     padded = np.minimum(np.arange(points + -points % _POINTS_MULTIPLE), points - 1)
     batch = max(1, min(_POINTS_MULTIPLE, _BATCH_ELEMENTS // columns.logprob.shape[1]))
     replayed = _replay_points(phi, policies.take(padded), columns, batch=batch)

@@ -229,10 +229,9 @@ def policy_arrays(models: tuple[str, ...], cascades: Sequence[Policy], dtype: An
 def restrict_to_reached(policies: Policies, dtype: Any) -> Policies:
     """Restrict the members of policies (L,) to the models that some query can reach; numpy arrays."""
     policies = policies.on_host()
-    first, actions = (np.asarray(table, np.int32) for table in (policies.first, policies.actions))
-    bounds = np.asarray(policies.bounds, dtype)
+    actions, bounds = np.asarray(policies.actions, np.int32), np.asarray(policies.bounds, dtype)
     agreements = policies.agreements
-    reached = np.arange(bounds.shape[1]) == first[:, None]  # (L, k)
+    reached = np.arange(bounds.shape[1]) == policies.first[:, None]  # (L, k)
     is_interval = np.diff(bounds, axis=-1, prepend=-1.0) > 0  # padding repeats an end
     for j in range(bounds.shape[1]):
         rows, intervals = np.nonzero(is_interval[:, j] & reached[:, j, None] & (actions[:, j] != ABSTAIN))
@@ -240,7 +239,7 @@ def restrict_to_reached(policies: Policies, dtype: Any) -> Policies:
         if agreements is not None:
             rows = np.flatnonzero(reached[:, j] & agreements.compares[:, j])
             reached[rows, agreements.differ[rows, j]] = True
-    return Policies(first, bounds, actions, reached, agreements=agreements)
+    return Policies(bounds, actions, reached, agreements)
 
 
 class Columns(NamedTuple):

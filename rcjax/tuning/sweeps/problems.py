@@ -221,7 +221,7 @@ def _to_results(points: FrontierPoints, fit: Fit) -> Points:
     policies = points.policies
     finite = jnp.isfinite(error) & jnp.isfinite(cost)
     status = jnp.where(fit.complete, jnp.where(finite, points.status, PointStatus.NOT_FINITE), PointStatus.NO_DATA)
-    arrays = {name: getattr(policies, name) for name in ("members", "first", "bounds", "actions")}
+    arrays = {name: getattr(policies, name) for name in ("members", "bounds", "actions")}
     return arrays | {"error": error, "cost": cost, "status": status}
 
 
@@ -242,8 +242,7 @@ def _held_out_figures(data: Data, fit: Fit, sample: jax.Array, rows: jax.Array, 
         cost = (walked.asked.astype(spent.dtype) @ share) @ (share @ spent)
         return share @ walked.wrong(correct.T).astype(spent.dtype), cost
 
-    first, bounds, actions, members = (points[name] for name in ("first", "bounds", "actions", "members"))
-    policies = Policies(first, bounds, actions, members)
+    policies = Policies(points["bounds"], points["actions"], points["members"])
     error, cost = jax.vmap(jax.vmap(figures))(policies)
     return {"held_out_error": error, "held_out_cost": cost, "held_out": weight.sum()}
 
