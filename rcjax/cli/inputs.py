@@ -24,7 +24,7 @@ from rcjax._base.extras import how_to_install
 from rcjax._base.figures import choose_unit, format_number
 from rcjax._base.files import is_stream
 from rcjax.cli.console import warn
-from rcjax.policy.counted import recorded_reference, recorded_scores
+from rcjax.policy.error_kind import recorded_reference, recorded_scores
 from rcjax.policy.ladder import Ladder, Period, Queries, load_policy, policy_from_json, split_per_period
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import SEARCHES, SecondsLimit, recorded_tuning

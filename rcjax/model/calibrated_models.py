@@ -31,7 +31,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, calibrate_rows, fit_calibrator
 from rcjax.model.label_outcomes import expected_log
 from rcjax.model.stated import find_stated_logprobs
-from rcjax.policy.counted import SAME_AS, SCORES
+from rcjax.policy.error_kind import SAME_AS, SCORES
 
 
 def pairs(k: int) -> tuple[tuple[int, int], ...]:

@@ -37,8 +37,8 @@ from rcjax._base.codec import (
     to_json_value,
 )
 from rcjax._base.figures import Money
-from rcjax.policy.counted import penalised
 from rcjax.policy.decisions import Calibration
+from rcjax.policy.error_kind import penalised
 from rcjax.policy.policy import SHARED_FIELDS, AbstractPolicy, Policy, build_policy
 
 _MAX_BYTES, _MAX_RUNGS = 10_000_000, 1_000  # limits of a file: about a hundred times a tuned one

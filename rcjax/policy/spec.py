@@ -36,8 +36,8 @@ from rcjax._base.codec import (
 from rcjax._base.figures import Money, choose_unit, format_points
 from rcjax._base.tokens import PRICES
 from rcjax.policy.comparison import COMPARISON
-from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.decisions import Transform
+from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.ladder import Period, Queries, map_rungs, policy_from_json, with_provenance
 from rcjax.policy.policy import AbstractPolicy, Policy, TargetName
 
@@ -102,21 +102,21 @@ class Target:
     def __str__(self) -> str:
         return self.describe()
 
-    def describe(self, counted: Counted = ERRORS, today: str = "today's") -> str:
+    def describe(self, error_kind: ErrorKind = ERRORS, today: str = "today's") -> str:
         """Return the target in words.
 
         Args:
-            counted: words for the counted quantity.
+            error_kind: kind of error, with its words.
             today: baseline of a margin, in words.
         """
         if self.name == "max_error":
-            return f"at most {100 * self.value:.4g} % {counted.noun}"
+            return f"at most {100 * self.value:.4g} % {error_kind.noun}"
         if self.name == "match":
-            return f"at most {format_points(self.value)} more {counted.noun} than {today}"
+            return f"at most {format_points(self.value)} more {error_kind.noun} than {today}"
         if self.name == "budget":
             return f"at most {choose_unit([self.value]).full(self.value)}"
         cost = self.error_cost
-        return f"{counted.unit} costs more than any money" if cost is None else f"{counted.unit} costs ${cost:.4g}"
+        return f"{error_kind.unit} costs {'more than any money' if cost is None else f'${cost:.4g}'}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -378,7 +378,7 @@ class Certificate:
     """Mean loss minus today's mean loss on these queries; None for an error probability."""
 
     def describe(self, noun: str) -> str:
-        """Describe the guarantee and its held-out queries in words; `noun` names the counted quantity."""
+        """Describe the guarantee and its held-out queries in words; `noun` names the kind of error."""
         abstained = f" and abstained on {self.abstentions:,}" if self.abstentions else ""
         figures = f"{percent(self.errors / self.n)} {noun}"
         if self.error_difference is not None:
@@ -462,7 +462,7 @@ def certify(
     is_rejected = test.is_below(positions, target.value, level)
     passed = len(is_rejected) if is_rejected.all() else int(is_rejected.argmin())  # the first null that is kept ends it
     if not passed:
-        raise InfeasibleError(_infeasible(test, float(positions[0]), target, level, frontier.counted.noun))
+        raise InfeasibleError(_infeasible(test, float(positions[0]), target, level, frontier.error_kind.noun))
     return _certificate(frontier, test, float(positions[passed - 1]), spec)
 
 

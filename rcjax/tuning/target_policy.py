@@ -26,8 +26,8 @@ import numpy as np
 from rcjax._base.figures import Z_ONE_SIDED_95, count, format_points, interval_half_width
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.policy.counted import Counted, penalised
 from rcjax.policy.decisions import Rule
+from rcjax.policy.error_kind import ErrorKind, penalised
 from rcjax.policy.ladder import Ladder, map_rungs, merge, penalty, position_at
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Spec, Target
@@ -174,7 +174,7 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     tested = margins(frontier, log, spec.today)
     if (place := tested.cheapest(margin)) is not None:
         policy = frontier.ladder(float(tested.position[place]), Target("match", margin))
-        more = f"more than {format_points(margin)} more {log.counted.noun} than today's"
+        more = f"more than {format_points(margin)} more {log.error_kind.noun} than today's"
         cheaper = f"cheaper policies may have {more}, at worst (95 %)"
         return TargetPolicy(policy, notes=(cheaper,) if place else ())
     needed = tested.labels_needed(margin)
@@ -334,17 +334,17 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> TargetPolicy:
     words = f"{count(len(named), 'segment')} of {spec.segment} with cascades of their own: {', '.join(named)}"
     words += f"; the other {count(other, 'query')} go by the cascades for all" if other else ""
     assert spec.target is not None
-    return TargetPolicy(_at_target(rungs, spec.target, log.counted), notes=(words,))
+    return TargetPolicy(_at_target(rungs, spec.target, log.error_kind), notes=(words,))
 
 
-def _at_target(rungs: tuple[Policy, ...], target: Target, counted: Counted) -> AbstractPolicy:
+def _at_target(rungs: tuple[Policy, ...], target: Target, error_kind: ErrorKind) -> AbstractPolicy:
     """Return the ladder of the rungs at the position that meets a limit, or the best rung for a λ.
 
     Raises InfeasibleError if no rung meets the limit.
     """
     cost = [float(rung.expected["cost"] or 0.0) for rung in rungs]
     error = [float(penalty(rung.expected) or 0.0) for rung in rungs]
-    best = index_for_target(target, np.array(cost), np.array(error), rungs[0].expected.get("abstain_price"), counted)
+    best = index_for_target(target, np.array(cost), np.array(error), rungs[0].expected.get("abstain_price"), error_kind)
     return ladder_of_rungs(rungs, position_for_target(target, cost, error), target) if target.is_limit else rungs[best]
 
 

@@ -122,7 +122,7 @@ class Tuned:
         """Advice in a sentence; None without a policy."""
         if self.policy is None or self.comparison is None:
             return None
-        return advise(self.policy, self.comparison, self.money, self.log.counted)
+        return advise(self.policy, self.comparison, self.money, self.log.error_kind)
 
     def policy_for(self, target: Target) -> AbstractPolicy:
         """Return the policy for another target on the same frontier; no guarantee is tested for it.
@@ -208,7 +208,7 @@ class Tuned:
     def remarks(self) -> tuple[str, ...]:
         """The advice, the best single model and the notes."""
         single = None if self.comparison is None else self.comparison.single
-        described = None if single is None else single.describe(self.money, self.log.counted.noun)
+        described = None if single is None else single.describe(self.money, self.log.error_kind.noun)
         return (*filter(None, (self.advice, described)), *self.notes)
 
     def describe(self) -> str:
@@ -223,7 +223,7 @@ class Tuned:
             chosen = "of which none is chosen, as no target is given"
         else:
             expected, unit = self.policy.expected, self.money
-            figures = f"{percent(expected['error'])} {self.log.counted.noun} at {unit.full(expected['cost'])}"
+            figures = f"{percent(expected['error'])} {self.log.error_kind.noun} at {unit.full(expected['cost'])}"
             chosen = f"for the target {describe_rungs(self.policy)}: {figures}"
         return "\n".join((self.log.describe(), f"{len(self.frontier.lam):,} policies, {chosen}", *self.remarks))
 
@@ -233,7 +233,7 @@ class Tuned:
         """Return the document of `rcjax tune --json`."""
         document = {
             "models": list(self.model.models),
-            "counted": self.log.counted.noun,
+            "error_kind": self.log.error_kind.noun,
             "model_summary": [model.to_json() for model in self.single_models],
             "frontier": self.frontier.to_json()["frontier"],
         }
@@ -370,15 +370,15 @@ def _with_policy(tuned: Tuned, is_assumed: bool) -> Tuned:
     if tuned.target is None:
         return tuned
     policy, certificate, notes = _choose_policy(tuned)
-    comparison, counted = tuned.compare(policy, tuned.target), tuned.log.counted
+    comparison, error_kind = tuned.compare(policy, tuned.target), tuned.log.error_kind
     comparison = dataclasses.replace(comparison, assumed=is_assumed)
-    guarantee = None if certificate is None else certificate.describe(counted.noun)
+    guarantee = None if certificate is None else certificate.describe(error_kind.noun)
     return dataclasses.replace(
         tuned,
         policy=with_provenance(policy, **{COMPARISON: to_json_value(comparison)}),
         certificate=certificate,
         comparison=comparison,
-        notes=(*filter(None, (comparison.last_error(counted), guarantee)), *notes),
+        notes=(*filter(None, (comparison.last_error(error_kind), guarantee)), *notes),
     )
 
 
@@ -397,7 +397,7 @@ def _choose_policy(tuned: Tuned) -> TargetPolicy:
         policy = with_following(policy, follows=spec.follows, period=spec.period)
     elif (gain := tuned.unsupported_gain(policy, target)) is not None:
         policy = single_policy(frontier, tuned.log, gain.model, target)
-        notes = (*notes, gain.describe(f"points of {tuned.log.counted.noun} and money"))
+        notes = (*notes, gain.describe(f"points of {tuned.log.error_kind.noun} and money"))
     limits = (*note_unspent(frontier, policy, target), *note_unsure_limit(frontier, policy, spec))
     notes = (*notes, *limits, *cost_notes, *note_predicted(frontier))
     return TargetPolicy(with_spec(policy, spec), certificate, notes)
@@ -433,7 +433,7 @@ def note_predicted(frontier: Frontier) -> list[str]:
     """Return a note if errors are predictions of the paper's model, and the intervals beside them are by labels."""
     if frontier.is_by_labels or frontier.bands is None:
         return []
-    predicted = f"the {frontier.counted.noun} of a policy is a prediction of the model"
+    predicted = f"the {frontier.error_kind.noun} of a policy is a prediction of the model"
     return [f"{predicted}, its interval is by the labels of this log: the prediction may lie outside"]
 
 
@@ -442,7 +442,7 @@ def note_unspent(frontier: Frontier, policy: AbstractPolicy, target: Target) -> 
     if target.name != "budget" or (cost := float(policy.expected["cost"] or 0.0)) >= (1 - _UNSPENT) * target.value:
         return []
     left = percent(1 - cost / target.value, 0)
-    return [f"{left} of the budget is left: no policy has less {frontier.counted.noun} for it"]
+    return [f"{left} of the budget is left: no policy has less {frontier.error_kind.noun} for it"]
 
 
 def note_unsure_limit(frontier: Frontier, policy: AbstractPolicy, spec: Spec) -> list[str]:
@@ -450,7 +450,7 @@ def note_unsure_limit(frontier: Frontier, policy: AbstractPolicy, spec: Spec) ->
     limit = spec.max_error
     if limit is None or spec.confidence is not None or (penalty(policy.expected) or 0.0) < _AT_LIMIT * limit:
         return []
-    limited = f"the {frontier.counted.noun} may be above {100 * limit:.4g} % as often as below"
+    limited = f"the {frontier.error_kind.noun} may be above {100 * limit:.4g} % as often as below"
     return [f"{limited}: --confidence 95% guarantees the limit"]
 
 

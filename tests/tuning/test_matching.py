@@ -8,7 +8,7 @@ from helpers.judged_logs import judged_log
 from helpers.timed_logs import timed_log
 
 import rcjax
-from rcjax.policy.counted import Reference
+from rcjax.policy.error_kind import Reference
 from rcjax.policy.spec import Spec, Target, recorded_tuning
 from rcjax.solving.frontier.frontier import InfeasibleError
 from rcjax.tuning.certify import hold_out

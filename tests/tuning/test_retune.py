@@ -94,7 +94,7 @@ def test_a_guarantee_is_tested_again(logs):
     guarantee = found.policy.provenance["guarantee"]
     assert (guarantee["max_error"], guarantee["n"]) == (0.5, N / 2)
     assert guarantee["confidence"] == pytest.approx(0.9)
-    assert found.certificate.describe(found.log.counted.noun).startswith(
+    assert found.certificate.describe(found.log.error_kind.noun).startswith(
         "guaranteed with 90 % confidence: the target is kept; on 100 queries held out"
     )
 

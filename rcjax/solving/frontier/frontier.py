@@ -32,8 +32,8 @@ from rcjax._base.figures import choose_unit, distinct_percentages, format_number
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import Array, as_json_values, take_entries
 from rcjax.model.calibrated_models import FittedModel
-from rcjax.policy.counted import ERRORS, Counted, penalised, recorded_counted
 from rcjax.policy.decisions import Agreement, AnswerForm, Table, validate_agreements, validate_rules
+from rcjax.policy.error_kind import ERRORS, ErrorKind, penalised, recorded_error_kind
 from rcjax.policy.ladder import Ladder, Period, position_at
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import CascadeSet, Spec, Target
@@ -138,9 +138,9 @@ class Frontier:
         return self.model.models
 
     @property
-    def counted(self) -> Counted:
-        """Kind of error that is counted, with its words."""
-        return recorded_counted(self.model.provenance)
+    def error_kind(self) -> ErrorKind:
+        """Kind of error, with its words."""
+        return recorded_error_kind(self.model.provenance)
 
     @property
     def penalty(self) -> Array:
@@ -187,7 +187,7 @@ class Frontier:
         """Return the index of the point that meets one target; targets and errors are those of `policy`."""
         figures = np.asarray(self.cost, float), np.asarray(self.penalty, float)
         abstain_price = None if self.abstention is None else self.abstain_price
-        return index_for_target(Target.of(**target), *figures, abstain_price, self.counted)
+        return index_for_target(Target.of(**target), *figures, abstain_price, self.error_kind)
 
     @property
     def rung_indices(self) -> np.ndarray:
@@ -293,7 +293,7 @@ class InfeasibleError(ValueError):
 
 
 def index_for_target(
-    target: Target, cost: np.ndarray, penalty: np.ndarray, abstain_price: float | None, counted: Counted = ERRORS
+    target: Target, cost: np.ndarray, penalty: np.ndarray, abstain_price: float | None, error_kind: ErrorKind = ERRORS
 ) -> int:
     """Return the index of the point that meets a target.
 
@@ -303,7 +303,7 @@ def index_for_target(
         cost: (L,) money per query.
         penalty: (L,) errors, and abstentions at their price.
         abstain_price: price of an abstention, in errors; None: models do not abstain.
-        counted: kind of error, for the message.
+        error_kind: kind of error, for the message.
 
     Raises InfeasibleError if no point meets the target; ValueError for a margin.
 
@@ -323,8 +323,8 @@ def index_for_target(
             abstaining = "" if abstain_price is None else f", an abstention counted as {100 * abstain_price:.4g} %"
             least, most = distinct_percentages(float(penalty.min()), value)
             advice = f"give --max-error {_round_up(100 * float(penalty.min()))}% or more"
-            best = f"the best {counted.does(least)}{abstaining}"
-            raise InfeasibleError(f"no cascade {counted.does(most)} or less; {best}: {advice}")
+            best = f"the best {error_kind.does(least)}{abstaining}"
+            raise InfeasibleError(f"no cascade {error_kind.does(most)} or less; {best}: {advice}")
         return int(np.lexsort((penalty, np.where(penalty <= limit, cost, np.inf)))[0])
     return int(np.argmin(penalty + target.lam * cost))
 

@@ -18,8 +18,8 @@ from jax.typing import ArrayLike
 
 from rcjax._base.codec import describe_type
 from rcjax._core.batching import Array, Status, as_json_values, take_entries
-from rcjax.policy.counted import penalised
 from rcjax.policy.decisions import Agreement, AnswerForm, Rule
+from rcjax.policy.error_kind import penalised
 
 #: Action of a model that abstains; other actions are indices of models.
 ABSTAIN = -1

@@ -34,7 +34,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, average_equal_answers, corrected_log, deal_folds
 from rcjax.policy.comparison import describe_gap
-from rcjax.policy.counted import ERRORS, Counted
+from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.ladder import Ladder, penalty
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, Tuning, recorded_count, recorded_tuning
@@ -118,14 +118,14 @@ class Replacement:
         gain = None if self.held_out is None else self.held_out.gain
         return self.improvement > LEAST_IMPROVEMENT and (gain is None or gain.mean >= -gain.se)
 
-    def describe(self, counted: Counted, *, broken: bool = False) -> tuple[str, ...]:
+    def describe(self, error_kind: ErrorKind, *, broken: bool = False) -> tuple[str, ...]:
         """Describe the faults, or else the new policy and why it replaces the policy or not (see `replaces`)."""
         if self.against or self.improvement is None:
             return self.against
         replaces, then = self.replaces(broken=broken), ""
         if not replaces:
-            price = f", where {counted.unit} costs ${format_number(1 / self.lam)}" if self.lam else ""
-            together = f"{counted.noun} and money together{price}"
+            price = f", where {error_kind.unit} costs ${format_number(1 / self.lam)}" if self.lam else ""
+            together = f"{error_kind.noun} and money together{price}"
             then = f"{together}, the new policy is worse: the policy stays"
             if self.improvement > LEAST_IMPROVEMENT:
                 then = "on queries left out of tuning, such a policy is worse: the policy stays"
@@ -139,7 +139,7 @@ class Replacement:
             then = "the policy in service exceeds the limit itself by more than chance explains"
         elif self.held_out is not None and not broken:
             better = "better" if self.held_out.gain.mean > self.held_out.gain.se else "no worse"
-            then = f"on queries left out of tuning, such a policy is {better}, {counted.noun} and money together"
+            then = f"on queries left out of tuning, such a policy is {better}, {error_kind.noun} and money together"
         effect = "; ".join(filter(None, (self.effect, then)))
         return (f"tuned again, on all known queries, which it learns from: {effect}",) if effect else ()
 
@@ -329,12 +329,12 @@ def _improvement(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log, l
 
 def _beside_target(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log) -> tuple[str, bool, str]:
     """Compare a new policy with a policy on a log, in the terms of the target: `limit`, `exceeds` and `effect`."""
-    spec, counted = recorded_tuning(policy).spec, log.counted
+    spec, error_kind = recorded_tuning(policy).spec, log.error_kind
     target, today = spec.target, matched_today(policy, log)
     log = comparable_log(log, (policy, new_policy) if today is None else (policy, new_policy, today))
     old, new = (QueryLosses.of(subject, log) for subject in (policy, new_policy))
     rival, todays = ("today's", None) if today is None else (name_today(today), QueryLosses.of(today, log).penalty)
-    noun = counted.noun if todays is None else f"{counted.noun} than {rival}"
+    noun = error_kind.noun if todays is None else f"{error_kind.noun} than {rival}"
     effect = _describe_effect(old, new, todays, penalty(new_policy.expected), spec, noun)
     if target is None or not target.is_limit or (target.name == "match" and todays is None):
         return "", False, effect
@@ -348,7 +348,7 @@ def _beside_target(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log)
     is_nearer = was > max(most, becomes)
     where = f"{'back ' * is_nearer}within" if becomes <= most else "nearer to" if is_nearer else "over"
     exceeds = is_nearer and was - limit > Z_ONE_SIDED_95 * float(before.std()) / math.sqrt(len(before))
-    return target.describe(counted, rival) if is_nearer else "", exceeds, f"{effect}, {where} {name}"
+    return target.describe(error_kind, rival) if is_nearer else "", exceeds, f"{effect}, {where} {name}"
 
 
 def _describe_effect(
@@ -360,7 +360,7 @@ def _describe_effect(
         old, new: losses of the two policies on the same queries.
         todays: (n,) today's errors, from which errors are counted in points; None: from 0, in shares.
         promised: error that the new policy promises, corrected for optimism.
-        spec, noun: options of the tuning; kind of error that is counted, and today's model.
+        spec, noun: options of the tuning; kind of error, and today's model.
     """
     (before, spent), (after, spends) = old.means, new.means
     unit, todays_error = spec.money([spent, spends]), None if todays is None else float(todays.mean())
@@ -415,7 +415,7 @@ def _broken_promise(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log
         return None
     promise = "" if promised is None else f", where it promises {percent(promised)}"
     where = f"on the {count(len(new), 'query')} that the policy in service carries"
-    new_error = f"{where}, the new policy has {percent(new.mean())} {log.counted.noun}{promise}"
+    new_error = f"{where}, the new policy has {percent(new.mean())} {log.error_kind.noun}{promise}"
     return f"{new_error}; the policy in service has {percent(old.mean())} there"
 
 
@@ -465,8 +465,8 @@ class DecisionGrounds(NamedTuple):
     """Findings on whether the log is a fair sample."""
     unit: Money
     """Unit of money."""
-    counted: Counted = ERRORS
-    """Kind of error that is counted."""
+    error_kind: ErrorKind = ERRORS
+    """Kind of error."""
     unlabelled: int = 0
     """Number of queries of the log without a label."""
     tuned_on: int = 0
@@ -479,7 +479,7 @@ class DecisionGrounds(NamedTuple):
         return f"{self._describe_error()}; {self._describe_money()}"
 
     def _describe_error(self) -> str:
-        error, finding, noun = self.error, self.findings[0], self.counted.noun
+        error, finding, noun = self.error, self.findings[0], self.error_kind.noun
         gap, se = 100 * error.gap, 100 * error.se
         if finding.name == "difference":
             margin = f", {'within' if gap <= 0 else 'over'} the margin of {format_points(error.expected)}"
@@ -488,7 +488,7 @@ class DecisionGrounds(NamedTuple):
             margin = margin if error.observed > 0 else ""
             against = f"{describe_gap(error.observed, error.se, noun)} {error.rival}"
             return f"the policy has {against} on the same queries{margin}{_chance(finding)}"
-        rate = f"the policy {self.counted.does(percent(error.observed))}"
+        rate = f"the policy {self.error_kind.does(percent(error.observed))}"
         than = f"{abs(gap):.1f} ± {se:.1f} points {'more' if gap >= 0 else 'less'} than the"
         return f"{rate}, {than} {percent(error.expected)} promised{_chance(finding)}"
 
@@ -525,7 +525,7 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
     broken, tune_again, grounds = "bad" in verdicts, False, ()
     if replacement is not None:
         tune_again = not biased and replacement.replaces(broken=broken)
-        grounds = replacement.describe(evidence.counted, broken=broken)
+        grounds = replacement.describe(evidence.error_kind, broken=broken)
     reasons = tuple(dict.fromkeys((*biased, *grounds)))  # a biased sample may be among both
     if biased:
         advice = "mend the log, as said above, then check again"
@@ -576,7 +576,7 @@ _MOVED = 0.005
 
 
 def describe_followed(
-    followed: Mapping[str, float], cost: PrimaryFigure, money: Money, counted: Counted = ERRORS
+    followed: Mapping[str, float], cost: PrimaryFigure, money: Money, error_kind: ErrorKind = ERRORS
 ) -> str:
     """Describe a ladder that follows its bill: its position, its bill, and the figures at the position as tuned.
 
@@ -584,13 +584,13 @@ def describe_followed(
         followed: as `PolicyCheck.followed`.
         cost: cost at the position as tuned, expected and observed.
         money: unit of money.
-        counted: kind of error that is counted.
+        error_kind: kind of error.
     """
     now, tuned, low, high = (f"{followed[name]:.1f}" for name in ("position", "tuned", "low", "high"))
     error, before = (followed[name] for name in ("error", "error_tuned"))
     change = f"cost {percent(abs(cost.rise))} {'more' if cost.rise > 0 else 'less'} than expected"
     if abs(error - before) >= _MOVED:
-        change = f"have {percent(before)} {counted.noun} in place of {percent(error)}, and {change}"
+        change = f"have {percent(before)} {error_kind.noun} in place of {percent(error)}, and {change}"
     return (
         f"following its bill, in the order of these queries, the policy goes by rung {now} on average ({low} to "
         f"{high}; its cascades are rungs, 0 the cheapest), for {money.full(followed['bill'])}; at rung {tuned}, as "

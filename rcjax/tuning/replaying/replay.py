@@ -28,7 +28,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import calibrate_rows
 from rcjax.model.goodness_of_fit.reliability import wilson_interval
 from rcjax.model.label_outcomes import corrected_log, is_fully_labelled
-from rcjax.policy.counted import ERRORS, JUDGED_SAME, Counted, counted_by
+from rcjax.policy.error_kind import ERRORS, JUDGED_SAME, ErrorKind, choose_error_kind
 from rcjax.policy.following import Bill
 from rcjax.policy.ladder import figure_at
 from rcjax.policy.policy import AbstractPolicy, Policy
@@ -140,7 +140,7 @@ class BesideReference(NamedTuple):
     """Share of wrong answers, and its standard error; None without labels."""
     errs_interval: tuple[float, float] | None = None
     """90 % interval for the true share of wrong answers; None without labels."""
-    counted: Counted = ERRORS
+    error_kind: ErrorKind = ERRORS
     """Kind of error that the labels count."""
 
     def describe(self) -> str:
@@ -153,14 +153,14 @@ class BesideReference(NamedTuple):
         if self.errs is None:
             unknown = f"how often it errs cannot be known without labels: {self.reference} may be wrong itself"
             return f"{differs}; {unknown}, and an answer that differs may be right (rcjax label draws some to label)"
-        return f"{differs}, {self.counted.does(_percent(self.errs))}"
+        return f"{differs}, {self.error_kind.does(_percent(self.errs))}"
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values: each share with its standard error, and the ends of the interval."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in self._asdict().items()
-            if name != "counted"
+            if name != "error_kind"
         }
 
 
@@ -179,7 +179,7 @@ def beside_reference(policy: Any, log: Log) -> BesideReference | None:
     replayed = replay(policy, by_labels)
     errs = float(replayed.error), float(replayed.error_se)
     low, high = error_interval(replayed, by_labels).tolist()
-    return BesideReference(name, differs, errs, (low, high), counted_by(None, by_labels.scores))
+    return BesideReference(name, differs, errs, (low, high), choose_error_kind(None, by_labels.scores))
 
 
 def _differences(log: Log) -> Log:
