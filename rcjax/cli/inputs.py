@@ -27,7 +27,7 @@ from rcjax.cli.console import warn
 from rcjax.policy.error_kind import recorded_reference, recorded_scores
 from rcjax.policy.ladder import Ladder, Period, Queries, load_policy, policy_from_json, split_per_period
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.policy.spec import SEARCHES, SecondsLimit, recorded_tuning
+from rcjax.policy.spec import CASCADE_SETS, SecondsLimit, recorded_tuning
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
@@ -177,7 +177,7 @@ def cascade(text: str) -> str | tuple[tuple[str, ...]]:
     >>> cascade("full"), cascade("small,large")
     ('full', (('small', 'large'),))
     """
-    return text if text in SEARCHES else (names(text),)
+    return text if text in CASCADE_SETS else (names(text),)
 
 
 def models_to_read(models: tuple[str, ...] | None, cascade: Any) -> tuple[str, ...] | None:

@@ -43,7 +43,7 @@ def pairs(k: int) -> tuple[tuple[int, int], ...]:
     return tuple(combinations(range(k), 2))
 
 
-def describe_fit(log: Log) -> dict[str, Any]:
+def fit_provenance(log: Log) -> dict[str, Any]:
     """Describe the log that a model is fitted on, the date and the versions, without the log's folder.
 
     Every description has these fields:
@@ -90,7 +90,7 @@ class Details:
     """
 
     provenance: Object | None = None
-    """Description of log, date and versions (`describe_fit`)."""
+    """Description of log, date and versions (`fit_provenance`)."""
     kept_sample: Object | None = None
     """Sample of the log's queries (`describe_kept_sample`)."""
     fit: Object | None = None
@@ -104,7 +104,7 @@ class Details:
         prices = None
         if log.prices is not None:
             prices = {name: price.record() for name, price in log.prices.items()}
-        return cls(provenance=describe_fit(log), kept_sample=describe_kept_sample(log), prices=prices, **fields)
+        return cls(provenance=fit_provenance(log), kept_sample=describe_kept_sample(log), prices=prices, **fields)
 
     @classmethod
     def from_json(cls, data: Any) -> "Details":

@@ -26,9 +26,9 @@ _ASSUMED = " (assumed: give --today)"
 #: Least share of the queries with which a rung is mentioned: a smaller share is rounded to 0.0 %.
 LEAST_SHARE = 5e-4
 
-_EQUAL = 1e-3  # relative difference up to which two bills count as equal
-_ALIKE = 0.01  # difference of errors up to which two policies may count as alike
-_HARDLY = 0.05  # saved share of a bill below which a cascade may not be worth its upkeep
+_COST_TOLERANCE = 1e-3  # relative difference up to which two bills count as equal
+_LEAST_ERROR_GAP = 0.01  # difference of errors up to which two policies may count as alike
+_LEAST_SAVING = 0.05  # saved share of a bill below which a cascade may not be worth its upkeep
 
 Role = Literal["today", "single"]
 _ROLES: Mapping[str, str] = {"today": "today's", "single": "best for no more money"}
@@ -176,7 +176,7 @@ class Comparison(Record):
         return next((rival for rival in self.rivals if rival.role == "single"), None)
 
     @property
-    def keeps_today(self) -> bool:
+    def is_todays_policy(self) -> bool:
         """Whether the policy is the one in use today."""
         return self.today is not None and self.today.se == 0
 
@@ -190,10 +190,10 @@ class Comparison(Record):
         return self.today is not None and self.today.error_difference - 1.96 * self.today.se > margin
 
     @property
-    def dominated(self) -> bool:
+    def is_dominated(self) -> bool:
         """Whether today's model or policy costs no more and errs no more, on fresh queries."""
         today = self.today
-        if today is None or self.keeps_today or not self.fresh:
+        if today is None or self.is_todays_policy or not self.fresh:
             return False
         return today.cost <= self.cost and today.error_difference >= 0
 
@@ -232,12 +232,12 @@ class Comparison(Record):
         today = self.today
         if today is None:
             return f"{error_kind.does(percent(self.error))} at {money.full(self.cost)}"
-        if self.keeps_today:
+        if self.is_todays_policy:
             return f"costs {money.full(self.cost)} as before{_ASSUMED * self.assumed}"
         at = f"{today.gap(error_kind.noun)} {today.title}{_ASSUMED * self.assumed}"
         at += "" if self.fresh else f"; at worst (95 %) {today.worst}"
         saved, scale = today.cost - self.cost, max(today.cost, self.cost)
-        if abs(saved) <= _EQUAL * scale:
+        if abs(saved) <= _COST_TOLERANCE * scale:
             return f"costs the same, {money.full(self.cost)}, at {at}"
         if saved > 0:
             share = percent(saved / today.cost, 0)
@@ -256,14 +256,18 @@ class Comparison(Record):
         >>> Comparison(0.117, 2e-4, 300, False, (today,)).doubt()
         'large alone does as well within chance, for no more money, and is simpler'
         """
-        if self.fresh or self.keeps_today or self.unsupported_gain is not None:
+        if self.fresh or self.is_todays_policy or self.unsupported_gain is not None:
             return None
-        alike = [rival for rival in self.rivals if -rival.error_difference <= min(Z_ONE_SIDED_95 * rival.se, _ALIKE)]
+
+        def is_alike(rival: Rival) -> bool:
+            return -rival.error_difference <= min(Z_ONE_SIDED_95 * rival.se, _LEAST_ERROR_GAP)
+
+        alike = [*filter(is_alike, self.rivals)]
         for rival in alike:
-            if rival.cost <= self.cost * (1 + _EQUAL):
+            if rival.cost <= self.cost * (1 + _COST_TOLERANCE):
                 return f"{rival.subject} does as well within chance, for no more money, and is simpler"
         for rival in alike:
-            if rival.role == "today" and self.cost > (1 - _HARDLY) * rival.cost:
+            if rival.role == "today" and self.cost > (1 - _LEAST_SAVING) * rival.cost:
                 return f"to save {percent(1 - self.cost / rival.cost, 0)} may not be worth a cascade"
         return None
 
@@ -333,9 +337,9 @@ def advise(
         margin: tolerated error above today's that the policy was tuned for; None for another target.
     """
     broken = comparison.fresh and margin is not None and comparison.exceeds(margin)
-    verb = "keep" if comparison.keeps_today else "do not use" if comparison.dominated or broken else "use"
+    verb = "keep" if comparison.is_todays_policy else "do not use" if comparison.is_dominated or broken else "use"
     where = f"on {comparison.queries:,} fresh queries " if comparison.fresh else "by this log "
-    where = "" if comparison.keeps_today and not comparison.fresh else where
+    where = "" if comparison.is_todays_policy and not comparison.fresh else where
     advice = f"{verb} {describe_rungs(policy)}: {where}it {comparison.headline(money, error_kind)}"
     is_cascade = len({name for rung in policy.adjacent_rungs for name in rung.models}) > 1
     return "; but ".join(filter(None, (advice, comparison.doubt() if is_cascade else None)))

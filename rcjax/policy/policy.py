@@ -154,7 +154,7 @@ class AbstractPolicy:
     def draw_rung(self, query: int | str | None = None, position: float | None = None) -> int:
         """Return the index of the rung that decides about a query.
 
-        It is the rung above the position if `draw_lot("rung", query)`, a hash of the id, is below the position's
+        It is the rung above the position if `hash_to_uniform("rung", query)`, a hash of the id, is below the position's
         fractional part, else the rung below: retries and other machines draw the same rung. Without an id, the rung is
         drawn at random. `rcjax serve` mixes a new secret into the id at each start, so replicas and restarts draw
         independently.
@@ -164,7 +164,7 @@ class AbstractPolicy:
             position: current position of a service; by default the ladder's own.
         """
         low, share = divmod(self.position if position is None else position, 1)
-        lot = 1.0 if not share else random.random() if query is None else draw_lot("rung", query)
+        lot = 1.0 if not share else random.random() if query is None else hash_to_uniform("rung", query)
         return int(low) + (lot < share)
 
     @property
@@ -225,13 +225,13 @@ class AbstractPolicy:
         return load_json(path, cls.from_json)
 
 
-def draw_lot(purpose: str, query: int | str) -> float:
+def hash_to_uniform(purpose: str, query: int | str) -> float:
     """Return a number in [0, 1), uniform over queries and always the same for one query and purpose.
 
     The number is the first eight bytes of the SHA-256 of `purpose:query` (UTF-8), as a big-endian integer, over 2^64,
     rounded down to 53 bits. Lots for different purposes are independent; 7 and "7" are one query.
 
-    >>> f"{draw_lot('rung', 'q1'):.6f}", draw_lot("rung", 7) == draw_lot("rung", "7")
+    >>> f"{hash_to_uniform('rung', 'q1'):.6f}", hash_to_uniform("rung", 7) == hash_to_uniform("rung", "7")
     ('0.092301', True)
     """
     digest = sha256(f"{purpose}:{query}".encode("utf-8", "surrogatepass")).digest()
@@ -329,11 +329,11 @@ class Policy(AbstractPolicy):
         parts = read_value(Mapping[str, object], self.segments, "segments")
         put("segments", {})
         check_fields(self)
-        passes = not self.calibrations and len(self.models) == 1
-        put("calibrations", require_keys(self.calibrations, "calibrations", () if passes else self.models))
+        is_pass_through = not self.calibrations and len(self.models) == 1
+        put("calibrations", require_keys(self.calibrations, "calibrations", () if is_pass_through else self.models))
         put("rules", validate_rules(self.rules, "rules", self.models))
         answers = all(rule.action == "answer" for rule in self.rules[self.models[0]])
-        require(answers or not passes, "calibrations", f"must have as keys {self.models}", [])
+        require(answers or not is_pass_through, "calibrations", f"must have as keys {self.models}", [])
         put("cost", require_keys(self.cost, "cost", self.models))
         for name, high in _FIGURES.items():
             if self.expected.get(name) is not None:

@@ -166,7 +166,7 @@ class SecondsLimit:
 
 #: The cascades to choose from: a word, or a list of cascades.
 CascadeSet = Literal["all", "full", "adaptive"] | Sequence[Sequence[str]]
-SEARCHES = ("all", "full", "adaptive")
+CASCADE_SETS = ("all", "full", "adaptive")
 
 
 class _OwnObjective(str):
@@ -199,10 +199,10 @@ _MARGIN = 0.01  # the default target, `match`
 _DROPPED = ("kept_sample", COMPARISON, "tuning")
 
 
-def read_search(value: Any, where: str, models: Sequence[str] | None = None) -> CascadeSet:
+def read_cascades(value: Any, where: str, models: Sequence[str] | None = None) -> CascadeSet:
     """Read a search by the model: a word, or a list of cascades; ValueError for a model that is not in `models`."""
     if isinstance(value, str):
-        return value if isinstance(value, _OwnObjective) else choice(value, where, SEARCHES)
+        return value if isinstance(value, _OwnObjective) else choice(value, where, CASCADE_SETS)
     cascades = read_value(Annotated[tuple[Names, ...], not_empty], value, where)
     for i, cascade in enumerate(cascades if models is not None else ()):
         require_subset(cascade, f"{where}[{i}]", models or ())
@@ -217,7 +217,7 @@ def _read_cascade(value: Any, where: str) -> CascadeSet:
             value = (value,)
         is_nested = all(isinstance(path, list | tuple) for path in value)
         require(is_nested, where, "must be a word, a list of names of models, or a list of such lists", value)
-    return read_search(value, where)
+    return read_cascades(value, where)
 
 
 def _read_limit(value: Any, where: str) -> SecondsLimit:
@@ -443,21 +443,22 @@ class Spec:
         """
         confidence = self.confidence
         unlimited = "needs {max_error} or {match}: a budget is kept by following the bill"
-        cut, timed, matched = self.segment is not None, self.max_seconds is not None, self.match is not None
+        has_segments, has_margin = self.segment is not None, self.match is not None
+        has_limit = self.max_seconds is not None
         rules = [
             ("copula", "needs {cascade}", bool(self.copula or self.method) and self.cascade is None),
-            ("confidence", unlimited, confidence is not None and self.max_error is None and not matched),
-            ("match", "goes with the default search: leave {cascade} out", matched and self.cascade is not None),
-            ("match", "goes with one cascade for all queries: leave {segment} out", matched and cut),
+            ("confidence", unlimited, confidence is not None and self.max_error is None and not has_margin),
+            ("match", "goes with the default search: leave {cascade} out", has_margin and self.cascade is not None),
+            ("match", "goes with one cascade for all queries: leave {segment} out", has_margin and has_segments),
             ("period", "needs {budget}", self.period is not None and self.budget is None),
             ("follows", "needs {budget}", not self.follows and self.budget is None),
             ("held_out", "needs {confidence}", held_out and confidence is None),
             ("judged", "needs {confidence}", self.judged and confidence is None),
-            ("segment", "needs a target, such as {budget}", cut and self.target is None),
-            ("segment", "goes with the default search: leave {cascade} out", cut and self.cascade is not None),
-            ("segment", "has no guarantee: leave {confidence} out", cut and bool(confidence)),
-            ("segment", "has no limit on the seconds: leave {max_seconds} out", cut and timed),
-            ("max_seconds", "is not a guarantee: leave {confidence} out", timed and bool(confidence)),
+            ("segment", "needs a target, such as {budget}", has_segments and self.target is None),
+            ("segment", "goes with the default search: leave {cascade} out", has_segments and self.cascade is not None),
+            ("segment", "has no guarantee: leave {confidence} out", has_segments and bool(confidence)),
+            ("segment", "has no limit on the seconds: leave {max_seconds} out", has_segments and has_limit),
+            ("max_seconds", "is not a guarantee: leave {confidence} out", has_limit and bool(confidence)),
         ]
         for option, problem, is_broken in rules:
             if is_broken:
@@ -560,7 +561,7 @@ def recorded_tuning(policy: AbstractPolicy) -> Tuning:
     models = read_value(Names, record["models"], f"{_TUNING}.models") if "models" in record else tuple(policy.models)
     spec = Spec.from_json(record, _TUNING)
     if isinstance(spec.cascade, tuple):
-        read_search(spec.cascade, f"{_TUNING}.cascade", models)
+        read_cascades(spec.cascade, f"{_TUNING}.cascade", models)
     lam = policy.expected.get("lam") if spec.target is None else None
     known: dict[str, Any] = {} if lam is None else {"lam": lam}
     known |= next(({"transform": calibration.transform} for calibration in policy.calibrations.values()), {})

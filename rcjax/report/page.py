@@ -159,7 +159,7 @@ class Report:
         guarantee = "" if certificate is None else f" {capitalised(certificate.describe(self.noun))}."
         if self.fresh is None:
             return f"{capitalised(advice)}. It {errs}.{guarantee}"
-        if self.promised.keeps_today:
+        if self.promised.is_todays_policy:
             return f"{capitalised(advice)}. As it was tuned, it {errs}.{guarantee}"
         promised = self.promised.headline(self.money, self.log.error_kind)
         return f"{capitalised(advice)}. As it was tuned, it {promised}, and it {errs}.{guarantee}"

@@ -95,7 +95,7 @@ def settle_threshold(
     """
     eps = jnp.finfo(grid.u.dtype).eps
     bottom, top = grid.edges[1], grid.edges[-2]
-    always, never = (u < bottom - 4 * eps) | (u <= 0), (u > top + 4 * eps) | (u >= 1)
+    is_below, is_above = (u < bottom - 4 * eps) | (u <= 0), (u > top + 4 * eps) | (u >= 1)
     nodes = jnp.concatenate([bottom[None], grid.u[1:-1], top[None]])
     last = nodes.shape[0] - 1
     right = jnp.clip(jnp.searchsorted(nodes, u, method="compare_all"), 1, last)
@@ -104,7 +104,7 @@ def settle_threshold(
     low, high = jnp.clip(around[np.array([0, 3])], marginal.lowest + margin, marginal.highest - margin)
     if marginal.atoms is not None:
         u, low, high = _between_atoms(marginal, u, (low, high), margin)
-    low, high = (jnp.where(always, ALWAYS_ANSWER, jnp.where(never, NEVER_ANSWER, end)) for end in (low, high))
+    low, high = (jnp.where(is_below, ALWAYS_ANSWER, jnp.where(is_above, NEVER_ANSWER, end)) for end in (low, high))
     worth = jnp.where((u > bottom + 4 * eps) & (u < top - 4 * eps), worth, jnp.nan)
 
     def newton(_, state: tuple[jax.Array, Threshold]) -> tuple[jax.Array, Threshold]:

@@ -133,7 +133,7 @@ def build_grid(marginal: Marginal, panels: int = PANELS) -> QuadratureGrid:
     It has `panels` panels, and another panel for every atom.
     """
     probes = lay_out_probes(lax.stop_gradient(marginal))
-    z_panels, between, value = _parted_by_atoms(marginal, _panel_edges(probes, panels))
+    z_panels, between, value = _insert_atoms(marginal, _panel_edges(probes, panels))
     width = jnp.diff(z_panels)[:, None]
     z = z_panels[:-1, None] + width * _NODES.astype(width.dtype)
     z_edges = z_panels[:-1, None] + width * _CELLS[:-1].astype(width.dtype)
@@ -149,8 +149,8 @@ def build_grid(marginal: Marginal, panels: int = PANELS) -> QuadratureGrid:
     behind = ends[: between.shape[0]]
     values = jnp.where(between > 0, value, confidence[count + 1 :][: between.shape[0]])
 
-    def nodes(first: jax.Array, middle: jax.Array, last: jax.Array, panels: jax.Array) -> jax.Array:
-        return join_nodes(jnp.concatenate([first[None], middle, last[None]]), panels)
+    def nodes(first: jax.Array, middle: jax.Array, last: jax.Array, inner: jax.Array) -> jax.Array:
+        return join_nodes(jnp.concatenate([first[None], middle, last[None]]), inner)
 
     edges = nodes(jnp.zeros_like(top), behind, 1 - top, before + smooth * z_edges)
     return QuadratureGrid(
@@ -163,7 +163,7 @@ def build_grid(marginal: Marginal, panels: int = PANELS) -> QuadratureGrid:
     )
 
 
-def _parted_by_atoms(marginal: Marginal, edges: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _insert_atoms(marginal: Marginal, edges: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Insert the atoms into the edges of panels.
 
     Returns (edges of the panels in z, masses between panels, values of these masses); without atoms, masses and values

@@ -135,11 +135,11 @@ def outcomes(frontier: Frontier) -> Outcome:
             "frontier must hold cascades of a fitted model with one threshold per model that do not compare answers"
         )
     tables = build_search_tables(model, None, None).tables
-    return _of_rows(tables, (thresholds, policies.members, frontier.abstain_thresholds))
+    return _outcomes_of_rows(tables, (thresholds, policies.members, frontier.abstain_thresholds))
 
 
 @compiled
-def _of_rows(tables: QuadratureTables, policies: tuple[jax.Array, jax.Array, jax.Array | None]) -> Outcome:
+def _outcomes_of_rows(tables: QuadratureTables, policies: tuple[jax.Array, jax.Array, jax.Array | None]) -> Outcome:
     """Evaluate L cascades given by (thresholds, members, abstention thresholds or None), each (L, k): (L, …)."""
     left, right = tables.left, tables.right
 

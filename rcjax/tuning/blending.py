@@ -16,9 +16,9 @@ from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, deal_folds
 from rcjax.tuning.candidates import (
     ENOUGH_QUERIES,
-    LabelledAnswers,
-    ScoringOptions,
-    candidate_rows,
+    Blending,
+    TrainingRows,
+    calibrate_training_rows,
     draw_enough,
     recentre,
 )
@@ -27,7 +27,7 @@ _THRESHOLDS = 16  # thresholds of each model at which the weights are estimated
 _PRIOR = 300  # weight of the prior, in labels
 
 
-def estimate_blending(log: Log, fitted: Calibrator, abstain_worth: Any = None) -> ScoringOptions:
+def estimate_blending(log: Log, fitted: Calibrator, abstain_worth: Any = None) -> Blending:
     """Estimate the blending weights (a, b) by cross-fitted least squares; the defaults for one model or few labels.
 
     Args:
@@ -38,16 +38,16 @@ def estimate_blending(log: Log, fitted: Calibrator, abstain_worth: Any = None) -
     >>> import rcjax
     >>> from rcjax.model.calibrated_models import fit_calibrated
     >>> log = rcjax.sample_log(300, seed=0)
-    >>> options = estimate_blending(log, fit_calibrated(log).calibrators)
-    >>> 0 <= options.calibrated <= 1, 0 <= options.conditional <= 1, 0 <= options.label <= 1
+    >>> blending = estimate_blending(log, fit_calibrated(log).calibrators)
+    >>> 0 <= blending.calibrated <= 1, 0 <= blending.conditional <= 1, 0 <= blending.label <= 1
     (True, True, True)
     """
-    return ScoringOptions(*_estimate_weights(log, fitted), abstain_worth)
+    return Blending(*_estimate_weights(log, fitted), abstain_worth)
 
 
 def _estimate_weights(log: Log, fitted: Calibrator) -> tuple[float | Array, float | Array]:
     labelled = log.labelled & np.asarray(log.answered)
-    defaults = (ScoringOptions.calibrated, ScoringOptions.conditional)
+    defaults = (Blending.calibrated, Blending.conditional)
     if not labelled.any(1).all():  # drop queries without labels first, so that folds have equal numbers of labels
         log, labelled = log.take(labelled.any(1)), labelled[labelled.any(1)]
     if log.n_queries > ENOUGH_QUERIES:
@@ -73,8 +73,8 @@ def _normal_equations(
     logprob = np.asarray(log.logprob, float)
     right = np.where(labelled, np.asarray(log.correct, float), 0.0)
     train = labelled & ~out[:, None]
-    labelled_answers = LabelledAnswers(np.asarray(log.logprob), np.asarray(log.correct), train)
-    rows = candidate_rows(refit_calibrators(fitted, *labelled_answers[:3]), labelled_answers.padded())
+    training = TrainingRows(np.asarray(log.logprob), np.asarray(log.correct), train)
+    rows = calibrate_training_rows(refit_calibrators(fitted, *training[:3]), training.padded())
     confidence, conditional = np.asarray(rows.confidence, float), np.asarray(rows.conditional, float)
     square, product = np.zeros((2, 2)), np.zeros(2)
     for pair, (i, j) in enumerate(pairs(len(log.models))):

@@ -31,7 +31,7 @@ from rcjax.policy.ladder import position_at
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.hull import position_weights
 from rcjax.solving.frontier.points import LossTerms, lam_range, safe_log
-from rcjax.tuning.candidates import RESAMPLED_RUNGS, Candidates, LabelledAnswers, ScoringOptions
+from rcjax.tuning.candidates import RESAMPLED_RUNGS, Blending, Candidates, TrainingRows
 from rcjax.tuning.replaying.walk import loss_terms_on_log
 from rcjax.tuning.scoring import estimate_wrong, impute_query_cost, score_candidates
 
@@ -165,7 +165,7 @@ class Gain(NamedTuple):
         return Gain(float(self.mean[index]), float(self.se[index]))
 
 
-class Gains(NamedTuple):
+class SetGain(NamedTuple):
     """The gains of one candidate set over another, in error + λ·cost at G values of λ."""
 
     by_lam: Gain
@@ -190,11 +190,11 @@ class CrossValidation:
     """Cross-validated gains and optimism of the first S sets of `CandidateSet`."""
 
     targets: Targets  # G values of λ and B budgets, each rising
-    pair_gains: Gains  # of pairs over single models
-    agreement_gains: Gains | None  # of agreement policies over pairs; None: the log has no answers
+    pair_gains: SetGain  # of pairs over single models
+    agreement_gains: SetGain | None  # of agreement policies over pairs; None: the log has no answers
     gain_at_budget: Gain  # (S, B) error of the best single model minus error of the candidate set
     set_optimism: np.ndarray  # (S,) optimism: held-out error minus in-sample error, mean over budgets
-    options: ScoringOptions  # the blending weights that every candidate was scored with
+    blending: Blending  # the blending weights that every candidate was scored with
 
     @property
     def uses_agreement(self) -> np.ndarray:
@@ -281,8 +281,8 @@ class CrossValidatedLosses(NamedTuple):
     """Penalties with estimated errors in place of labels, if the log has answers; else `penalty`."""
     in_sample: np.ndarray
     """(S, T) in-sample penalty."""
-    options: ScoringOptions
-    """The options that candidates were scored with."""
+    blending: Blending
+    """Blending weights that candidates were scored with."""
 
     def optimism(self, chosen: slice) -> np.ndarray:
         """Return held-out error minus in-sample error, as a mean over a slice of the targets: (S,).
@@ -293,7 +293,7 @@ class CrossValidatedLosses(NamedTuple):
         optimism = (self.penalty.corrected[:, chosen].mean(-1) - self.in_sample[:, chosen]).mean(-1)
         return optimism * (1 - 1 / FOLDS)
 
-    def gains(self, candidate_set: int, *, rival: int, estimated: bool = False) -> Gains:
+    def gains(self, candidate_set: int, *, rival: int, estimated: bool = False) -> SetGain:
         """Return the gains of one candidate set over another, in error + λ·cost at every λ.
 
         Args:
@@ -315,7 +315,7 @@ class CrossValidatedLosses(NamedTuple):
         by_labels = differences(self.penalty)
         used = differences(self.estimated) if estimated else by_labels
         shares = ([(difference / scale).mean(-2) for difference in pair] for pair in (used, by_labels))
-        return Gains(Gain.of(*used), *(Gain.of(*pair) for pair in shares))
+        return SetGain(Gain.of(*used), *(Gain.of(*pair) for pair in shares))
 
     def summarise(self) -> CrossValidation:
         """Summarise the losses as gains and optimism of the candidate sets."""
@@ -330,7 +330,7 @@ class CrossValidatedLosses(NamedTuple):
             agreement_gains=agreement_gains,
             gain_at_budget=Gain.of(*gains),
             set_optimism=self.optimism(within),
-            options=self.options,
+            blending=self.blending,
         )
 
 
@@ -342,7 +342,7 @@ def targets_of(log: Log) -> Targets:
     return Targets(lam_range(cost, N_LAM), np.geomspace(low, 1.2 * max(high, low), BUDGETS))
 
 
-def cross_validate(log: Log, model: FittedModel, options: ScoringOptions, seed: int = 0) -> CrossValidatedLosses:
+def cross_validate(log: Log, model: FittedModel, blending: Blending, seed: int = 0) -> CrossValidatedLosses:
     """Return the losses of every candidate set on the complete queries of a log, each held out once.
 
     If answers lack labels, mean gains are computed from expected outcomes, and errors and standard errors from
@@ -351,11 +351,11 @@ def cross_validate(log: Log, model: FittedModel, options: ScoringOptions, seed: 
     Args:
         log: the log, with the models of `model`.
         model: the model fitted to the log.
-        options: the blending weights of labels, and the worth of an abstention.
+        blending: the blending weights of labels, and the worth of an abstention.
         seed: seed of the folds.
     """
     complete = log.complete
-    abstain_price = None if options.abstain_worth is None else 1 - float(options.abstain_worth)
+    abstain_price = None if blending.abstain_worth is None else 1 - float(blending.abstain_worth)
     fold = deal_folds(complete, seed)
     targets = targets_of(log)
     query_cost = impute_query_cost(log)
@@ -364,7 +364,7 @@ def cross_validate(log: Log, model: FittedModel, options: ScoringOptions, seed: 
     def evaluate_fold(number: int) -> tuple[Array, ...]:
         """Return `penalty`, `cost`, `estimated` and `in_sample` of a fold, as in `CrossValidatedLosses`."""
         calibrators, choices, estimated_wrong = _choose_on_other_folds(
-            logs[number], fold == number, model.calibrators, targets, options
+            logs[number], fold == number, model.calibrators, targets, blending
         )
         out = complete & (fold == number)
 
@@ -391,7 +391,7 @@ def cross_validate(log: Log, model: FittedModel, options: ScoringOptions, seed: 
         cost=spent,
         estimated=by_estimates,
         in_sample=in_sample,
-        options=options,
+        blending=blending,
     )
 
 
@@ -409,7 +409,7 @@ def _outcomes_by_fold(log: Log, fold: np.ndarray) -> tuple[list[Any], list[Log]]
 
 
 def _choose_on_other_folds(
-    log: Log, held_out: np.ndarray, fitted: Calibrator, targets: Targets, options: ScoringOptions
+    log: Log, held_out: np.ndarray, fitted: Calibrator, targets: Targets, blending: Blending
 ) -> tuple[Calibrator, list[ChosenPolicies], np.ndarray | None]:
     """Calibrate, and choose from each candidate set, on the queries of a log that are not held out.
 
@@ -417,16 +417,16 @@ def _choose_on_other_folds(
         log: the log.
         held_out: (n,) bool: the queries that are held out.
         fitted: (k,) calibrators fitted to the whole log, whose transform and stated values are used.
-        targets, options: as for `cross_validate`.
+        targets, blending: as for `cross_validate`.
 
     The result is ((k,) calibrators, S choices, (S, T, n) estimated probability that a query is answered wrongly). The
     last entry is None if answers are not compared.
     """
     has_agreement = log.answer is not None and len(log.models) > 2
-    present, answer = np.asarray(log.answered) & ~held_out[:, None], log.answer if has_agreement else None
-    labelled = LabelledAnswers(log.logprob, log.correct, present, answer)
-    calibrators = refit_calibrators(fitted, *labelled[:3])
-    pairs, agreement = score_candidates(calibrators, labelled, impute_query_cost(log), options)
+    included, answer = np.asarray(log.answered) & ~held_out[:, None], log.answer if has_agreement else None
+    training = TrainingRows(log.logprob, log.correct, included, answer)
+    calibrators = refit_calibrators(fitted, *training[:3])
+    pairs, agreement = score_candidates(calibrators, training, impute_query_cost(log), blending)
     choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
     if len(log.models) > 1:
         choices.append(choose(pairs, targets))
@@ -435,6 +435,6 @@ def _choose_on_other_folds(
     choices = [choice.padded() for choice in choices]
     if not has_agreement:
         return calibrators, choices, None
-    wrong = estimate_wrong(calibrators, labelled, log, [choice.rungs for choice in choices])
+    wrong = estimate_wrong(calibrators, training, log, [choice.rungs for choice in choices])
     wrong = np.stack([choice.weights @ rungs for choice, rungs in zip(choices, wrong, strict=True)])
     return calibrators, choices, wrong

@@ -46,13 +46,13 @@ from rcjax.solving.frontier.hull import lower_hull
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, Policies
 from rcjax.tuning.candidates import (
     MAX_THRESHOLDS,
-    CandidateRows,
+    Blending,
+    CalibratedRows,
     Candidates,
-    LabelledAnswers,
-    ScoringOptions,
+    TrainingRows,
     best_abstentions,
     blend_labels,
-    candidate_rows,
+    calibrate_training_rows,
     candidates_at_thresholds,
     score_pairs,
     spread_thresholds,
@@ -63,7 +63,7 @@ _NEWTON_STEPS = 8  # from 0, on a concave function of one variable
 _SURE = 1e-6  # least distance of probabilities from 0 and 1, so that labels can change them
 
 
-def split_by_agreement(rows: CandidateRows, first: Any, second: Any, third: Any) -> tuple[Array, ...]:
+def split_by_agreement(rows: CalibratedRows, first: Any, second: Any, third: Any) -> tuple[Array, ...]:
     """Divide the queries by agreement, and estimate the probabilities that the second and the third answer are right.
 
     The result is (queries that count, queries with equal answers, queries with different answers, probability for the
@@ -73,17 +73,17 @@ def split_by_agreement(rows: CandidateRows, first: Any, second: Any, third: Any)
         rows: the queries.
         first, second, third: indices of the models; if the second is the third, answers are not compared.
     """
-    is_scored = rows.scored[:, first] & rows.scored[:, second] & rows.scored[:, third]
+    is_included = rows.included[:, first] & rows.included[:, second] & rows.included[:, third]
     assert rows.answer is not None
     earlier, later = rows.answer[:, first], rows.answer[:, second]
     comparable = (earlier != NO_ANSWER) & (later != NO_ANSWER) & (second != third)
     equal, differ = comparable & (earlier == later), comparable & (earlier != later)
     second_right = (rows.confidence[:, second] + rows.conditional_of(second, first)) / 2
-    second_right = _multiply_odds(second_right, rows.correct[:, second], is_scored & equal, equal)
+    second_right = _multiply_odds(second_right, rows.correct[:, second], is_included & equal, equal)
     by_earlier = rows.conditional_of(third, first) + rows.conditional_of(third, second)
     third_right = rows.confidence[:, third] / 2 + by_earlier / 4
-    third_right = _multiply_odds(third_right, rows.correct[:, third], is_scored & differ, differ)
-    return is_scored, equal, differ, second_right, third_right
+    third_right = _multiply_odds(third_right, rows.correct[:, third], is_included & differ, differ)
+    return is_included, equal, differ, second_right, third_right
 
 
 def _multiply_odds(probability: Array, correct: Array, labelled: Array, group: Array) -> Array:
@@ -109,11 +109,11 @@ def _multiply_odds(probability: Array, correct: Array, labelled: Array, group: A
 @compiled
 def _expected_wrong(
     calibrators: Calibrator,
-    labelled: LabelledAnswers,
+    training: TrainingRows,
     answered: Array,
     table: tuple[Candidates, Policies],
 ) -> Array:
-    rows = CandidateRows.of(calibrators, labelled, answered=answered)
+    rows = CalibratedRows.of(calibrators, training, answered=answered)
     assert rows.answer is not None
     codes = rows.answer.T
     confidence = jnp.asarray(rows.confidence)
@@ -131,20 +131,18 @@ def _expected_wrong(
     return lax.map(wrong, table)
 
 
-def estimate_wrong(
-    calibrators: Calibrator, labelled: LabelledAnswers, log: Log, several: list[Candidates]
-) -> np.ndarray:
+def estimate_wrong(calibrators: Calibrator, training: TrainingRows, log: Log, several: list[Candidates]) -> np.ndarray:
     """Estimate the probability that policies answer the queries of a log wrongly, from some of its labels: (S, L, n).
 
     Args:
         calibrators: (k,) calibrators of the models.
-        labelled: the queries of the log; their labels count where they are `scored`.
+        training: the queries of the log; their labels count where they are `included`.
         log: the log.
         several: S tables of L policies each, whose models are asked in their order in the log.
     """
     assert all(((table.first <= table.second) & (table.second <= table.third)).all() for table in several)
     answer = np.full(log.answered.shape, NO_ANSWER) if log.answer is None else log.answer
-    (answered,), padded = pad_to_size_class(log.answered), labelled._replace(answer=answer).padded()
+    (answered,), padded = pad_to_size_class(log.answered), training._replace(answer=answer).padded()
     tables = ((candidates, candidates.policies(agreement=True)) for candidates in several)
     wrong = [_expected_wrong(calibrators, padded, answered, table) for table in tables]
     return np.asarray(wrong, float)[..., : log.n_queries]
@@ -154,18 +152,18 @@ def estimate_wrong(
 _ALL_THRESHOLDS, _MIN_THRESHOLDS = 40_000, 40
 
 
-def score_agreement(rows: CandidateRows, options: ScoringOptions) -> Candidates:
+def score_agreement(rows: CalibratedRows, blending: Blending) -> Candidates:
     """Score the agreement policies of every three models, at 40 to 400 thresholds of the first, on n queries.
 
     Args:
         rows: the queries, with the codes of answers.
-        options: the blending weights of labels, and the worth of an abstention.
+        blending: the blending weights of labels, and the worth of an abstention.
 
     >>> confidence, right = jnp.full((4, 3), 0.5), jnp.array([[0, 0, 1], [0, 0, 1], [1, 1, 1], [1, 1, 1]], bool)
     >>> answer = jnp.array([[0, 1, 2], [0, 1, 2], [0, 0, 0], [0, 0, 0]])
     >>> sure, cost = jnp.full((3, 4), 0.5), jnp.tile(jnp.array([1.0, 1.0, 8.0]), (4, 1))
-    >>> rows = CandidateRows(confidence, sure, right, jnp.ones((4, 3), bool), cost, answer)
-    >>> table = score_agreement(rows, ScoringOptions())   # as all are unsure, the second is always asked
+    >>> rows = CalibratedRows(confidence, sure, right, jnp.ones((4, 3), bool), cost, answer)
+    >>> table = score_agreement(rows, Blending())   # as all are unsure, the second is always asked
     >>> best = int(table.penalty.argmin())
     >>> float(table.threshold[best]), float(table.cost[best])
     (1.0, 6.0)
@@ -174,13 +172,13 @@ def score_agreement(rows: CandidateRows, options: ScoringOptions) -> Candidates:
     triples = np.array([*itertools.combinations(range(k), 3)], int).reshape(-1, 3).T
     most = min(MAX_THRESHOLDS, max(_MIN_THRESHOLDS, _ALL_THRESHOLDS // max(triples.shape[1], 1)))
     columns = _AgreementColumns(
-        right=blend_labels(rows.confidence, rows.correct, rows.scored, options.label),
+        right=blend_labels(rows.confidence, rows.correct, rows.included, blending.label),
         rising=jnp.argsort(rows.confidence, axis=0).T,
-        abstain_thresholds=None if options.abstain_worth is None else best_abstentions(rows, options)[0],
+        abstain_thresholds=None if blending.abstain_worth is None else best_abstentions(rows, blending)[0],
     )
 
     def score(models: tuple[Array, ...]) -> Candidates:
-        return _score_triple(rows, options, columns, most, *models)
+        return _score_triple(rows, blending, columns, most, *models)
 
     return jax.tree.map(jnp.ravel, lax.map(score, tuple(triples)))
 
@@ -194,26 +192,26 @@ class _AgreementColumns(NamedTuple):
 
 
 def _score_triple(
-    rows: CandidateRows, options: ScoringOptions, columns: _AgreementColumns, most: int, *models: Array
+    rows: CalibratedRows, blending: Blending, columns: _AgreementColumns, most: int, *models: Array
 ) -> Candidates:
     """Score the agreement policies of three models, by rising cost, at M thresholds.
 
     Args:
-        rows, options: as for `score_agreement`.
+        rows, blending: as for `score_agreement`.
         columns: the columns of `rows` that do not depend on the three models.
         most: number of thresholds at most.
         models: indices of the three models, () each.
     """
     first, second, third = models
     abstain_thresholds = columns.abstain_thresholds
-    is_scored, equal, differ, second_right, third_right = split_by_agreement(rows, *models)
-    confidence, label = rows.confidence, options.label
-    fallback = _matching_threshold(confidence[:, second], is_scored & (equal | differ), differ)
+    is_included, equal, differ, second_right, third_right = split_by_agreement(rows, *models)
+    confidence, label = rows.confidence, blending.label
+    fallback = _matching_threshold(confidence[:, second], is_included & (equal | differ), differ)
     settled = equal | (~(equal | differ) & (confidence[:, second] > fallback))
     abstains, worth = jnp.zeros_like(settled), 0.0
     if abstain_thresholds is not None:
         abstains = confidence[:, third] <= abstain_thresholds[third]
-        worth = jnp.asarray(options.abstain_worth, confidence.dtype)
+        worth = jnp.asarray(blending.abstain_worth, confidence.dtype)
 
     # The probability that an answer is right: of the first model, and of the model that answers if the second is asked.
     first_right = columns.right[:, first]
@@ -222,7 +220,7 @@ def _score_triple(
     answer_right = jnp.where(settled, second_right, jnp.where(abstains, worth, third_right))
     later_cost = rows.query_cost[:, second] + jnp.where(~settled, rows.query_cost[:, third], 0.0)
 
-    grid = spread_thresholds(confidence[:, first], is_scored, most, columns.rising[first])
+    grid = spread_thresholds(confidence[:, first], is_included, most, columns.rising[first])
     wrong = grid.mean(1 - first_right, empty=1.0) - grid.mean_up_to(answer_right - first_right)
     penalty = jnp.where(grid.splits | grid.covers_all, wrong, jnp.inf)
     cost = grid.mean(rows.query_cost[:, first]) + grid.mean_up_to(later_cost)
@@ -232,10 +230,10 @@ def _score_triple(
     return candidates_at_thresholds(grid, models, confidence.shape[1], abstain_threshold, fallback, **figures)
 
 
-def _matching_threshold(confidence: Array, scored: Array, differ: Array) -> Array:
+def _matching_threshold(confidence: Array, included: Array, differ: Array) -> Array:
     """Return the threshold below which as many queries lie as have different answers."""
-    ordered = jnp.sort(jnp.where(scored, confidence, jnp.inf))
-    many, count = (scored & differ).sum(), scored.sum()
+    ordered = jnp.sort(jnp.where(included, confidence, jnp.inf))
+    many, count = (included & differ).sum(), included.sum()
     below, above = ordered[jnp.maximum(many - 1, 0)], ordered[jnp.minimum(many, len(ordered) - 1)]
     between = below + (above - below) / 2
     return jnp.where(many == 0, ALWAYS_ANSWER, jnp.where(many == count, NEVER_ANSWER, between))
@@ -258,15 +256,15 @@ LONGEST_CHAIN = 8
 _MAX_TRIPLES = 2_500  # of models: 25 models have 2,300
 
 
-def are_verdicts(logprob: np.ndarray, scored: np.ndarray) -> bool:
+def are_verdicts(logprob: np.ndarray, included: np.ndarray) -> bool:
     """Return whether all confidences are 0, 1 or unknown, and some model has two of these; arguments are (n, k).
 
-    >>> scored = np.ones((2, 2), bool)
-    >>> are_verdicts(np.array([[0.0, -np.inf], [0.0, 0.0]]), scored), are_verdicts(np.zeros((2, 2)), scored)
+    >>> included = np.ones((2, 2), bool)
+    >>> are_verdicts(np.array([[0.0, -np.inf], [0.0, 0.0]]), included), are_verdicts(np.zeros((2, 2)), included)
     (True, False)
     """
-    known = np.isin(logprob, np.array([0.0, -np.inf, NO_CONFIDENCE], logprob.dtype)) | ~scored
-    several = [np.unique(column[rows]).size > 1 for column, rows in zip(logprob.T, scored.T, strict=True)]
+    known = np.isin(logprob, np.array([0.0, -np.inf, NO_CONFIDENCE], logprob.dtype)) | ~included
+    several = [np.unique(column[rows]).size > 1 for column, rows in zip(logprob.T, included.T, strict=True)]
     return bool(known.all() and any(several))
 
 
@@ -368,25 +366,25 @@ _score_pairs = compiled(score_pairs, runs="long")
 _score_agreement = compiled(score_agreement, runs="long")
 
 
-def padded_rows(calibrators: Calibrator, labelled: LabelledAnswers, query_cost: Any) -> CandidateRows:
+def calibrate_padded_rows(calibrators: Calibrator, training: TrainingRows, query_cost: Any) -> CalibratedRows:
     """Calibrate n queries, padded to their size class: folds, replicates and logs of similar size share a program.
 
     Args:
         calibrators: (k,) calibrators of the models.
-        labelled: the queries.
+        training: the queries.
         query_cost: money of each answer (n, k), or mean money of each model (k,).
     """
-    (cost,) = pad_to_size_class(np.broadcast_to(query_cost, labelled.correct.shape))
-    padded = labelled.padded()
-    rows = candidate_rows(calibrators, padded._replace(answer=None))  # one program, with answers or without
+    (cost,) = pad_to_size_class(np.broadcast_to(query_cost, training.correct.shape))
+    padded = training.padded()
+    rows = calibrate_training_rows(calibrators, padded._replace(answer=None))  # one program, with answers or without
     return replace(rows, query_cost=cost, answer=padded.answer)
 
 
 def score_candidates(
     calibrators: Calibrator,
-    labelled: LabelledAnswers,
+    training: TrainingRows,
     query_cost: Any,
-    options: ScoringOptions,
+    blending: Blending,
     admits: Callable[[Policies], np.ndarray] | None = None,
 ) -> tuple[Candidates, Candidates | None]:
     """Score all candidates; keep single models, and other candidates that are the best for some target.
@@ -396,52 +394,52 @@ def score_candidates(
 
     Args:
         calibrators: (k,) calibrators of the models.
-        labelled: the queries; without codes of answers there are no agreement policies.
+        training: the queries; without codes of answers there are no agreement policies.
         query_cost: money of each answer (n, k), or mean money of each model (k,).
-        options: the blending weights of labels, and the worth of an abstention.
+        blending: the blending weights of labels, and the worth of an abstention.
         admits: function from policies (C,) to a mask of the policies to choose from, (C,) bool; None: all.
     """
-    rows = padded_rows(calibrators, labelled, query_cost)
-    table, label_penalty = jax.tree.map(np.asarray, _score_pairs(replace(rows, answer=None), options))
-    table = _keep_corners(table, _undominated_rows(table, label_penalty), admits)
-    longer = _chains_of_verdicts(calibrators, labelled, query_cost, options)
-    if longer is not None:
-        table = join([table, _keep_corners(longer, np.arange(len(longer.cost)), admits)])
-    if labelled.answer is None:
+    rows = calibrate_padded_rows(calibrators, training, query_cost)
+    table, label_penalty = jax.tree.map(np.asarray, _score_pairs(replace(rows, answer=None), blending))
+    table = _keep_corners(table, _undominated(table, label_penalty), admits)
+    chains = _chains_of_verdicts(calibrators, training, query_cost, blending)
+    if chains is not None:
+        table = join([table, _keep_corners(chains, np.arange(len(chains.cost)), admits)])
+    if training.answer is None:
         return table, None
-    agreement = jax.tree.map(np.asarray, _score_agreement(rows, options))
+    agreement = jax.tree.map(np.asarray, _score_agreement(rows, blending))
     agreement = _keep_corners(agreement, np.flatnonzero(np.isfinite(agreement.penalty)), admits)
     return table, agreement if agreement.cost.size else None
 
 
 def _chains_of_verdicts(
-    calibrators: Calibrator, labelled: LabelledAnswers, query_cost: Any, options: ScoringOptions
+    calibrators: Calibrator, training: TrainingRows, query_cost: Any, blending: Blending
 ) -> Candidates | None:
     """Score chains of three or more models; None unless confidences are verdicts and no model may abstain."""
-    logprob, correct, scored = map(np.asarray, labelled[:3])
-    if options.abstain_worth is not None or not are_verdicts(logprob, scored):
+    logprob, correct, included = map(np.asarray, training[:3])
+    if blending.abstain_worth is not None or not are_verdicts(logprob, included):
         return None
     confidence = np.asarray(calibrate_rows(calibrators, logprob), float)
-    right = blend_labels(confidence, correct, scored, float(options.label))
+    right = blend_labels(confidence, correct, included, float(blending.label))
     return score_chains(
-        confidence, right, np.asarray(scored.all(1)), np.broadcast_to(np.asarray(query_cost, float), logprob.shape)
+        confidence, right, np.asarray(included.all(1)), np.broadcast_to(np.asarray(query_cost, float), logprob.shape)
     )
 
 
-def _undominated_rows(pairs: Candidates, label_penalty: np.ndarray) -> np.ndarray:
+def _undominated(table: Candidates, label_penalty: np.ndarray) -> np.ndarray:
     """Return the indices of the candidates that no cheaper single model beats by labels alone.
 
     If models may abstain, single models beat no candidate. Thresholds that divide no queries are dropped too.
     `label_penalty` (C,) are the penalties by labels, of `score_pairs`.
     """
-    use, k = np.isfinite(pairs.penalty), pairs.k
-    if pairs.abstain_threshold is None:
-        rising = np.argsort(pairs.cost[:k])
+    is_kept, k = np.isfinite(table.penalty), table.k
+    if table.abstain_threshold is None:
+        rising = np.argsort(table.cost[:k])
         errors = np.append(np.inf, label_penalty[:k][rising])
         least = np.minimum.accumulate(errors)  # among the 0, 1, … cheapest models
-        cheaper = np.searchsorted(pairs.cost[:k][rising], pairs.cost * (1 - _ROUNDING))
-        use &= pairs.is_single | (least[cheaper] >= label_penalty - _ROUNDING)
-    return np.flatnonzero(use)
+        cheaper = np.searchsorted(table.cost[:k][rising], table.cost * (1 - _ROUNDING))
+        is_kept &= table.is_single | (least[cheaper] >= label_penalty - _ROUNDING)
+    return np.flatnonzero(is_kept)
 
 
 def _keep_corners(

@@ -38,7 +38,7 @@ from rcjax.solving.frontier.points import (
     check_lam,
 )
 from rcjax.tuning.blending import estimate_blending
-from rcjax.tuning.candidates import Candidates, LabelledAnswers, ScoringOptions, draw_enough
+from rcjax.tuning.candidates import Blending, Candidates, TrainingRows, draw_enough
 from rcjax.tuning.cross_validation import CandidateSet, CrossValidation, cross_validate, sample_queries
 from rcjax.tuning.replaying.walk import require_complete, waiting_times_on_log
 from rcjax.tuning.scoring import impute_query_cost, score_candidates
@@ -104,10 +104,10 @@ def select_frontier(
     log = log.select(model.models)
     require_complete(log, "the search")
     sample = sample_queries(log, seed)
-    options = estimate_blending(sample, model.calibrators, abstain_worth_at(abstain_price, log.cost.dtype))
-    cross_validation = cross_validate(sample, model, options, seed=seed).summarise()
+    blending = estimate_blending(sample, model.calibrators, abstain_worth_at(abstain_price, log.cost.dtype))
+    cross_validation = cross_validate(sample, model, blending, seed=seed).summarise()
     admitted = None if admits is None else lambda policies: admits(policies, model)
-    table = _candidates(log, model, options, cross_validation, admitted)
+    table = _candidates(log, model, blending, cross_validation, admitted)
     table = add_optimism(table, cross_validation)
     corners = table.take(lower_hull(table.cost, table.penalty)[::-1])
     best, lam = (corners, _corner_lam(corners)) if lam is None else (corners.best(lam), lam)
@@ -117,15 +117,15 @@ def select_frontier(
 def _candidates(
     log: Log,
     model: FittedModel,
-    options: ScoringOptions,
+    blending: Blending,
     cross_validation: CrossValidation,
     admits: Callable[[Policies], np.ndarray] | None,
 ) -> Candidates:
     """Score single models and pairs on a log, and agreement policies at the λ where they gain."""
     log = expected_log(log)
     uses_agreement = cross_validation.uses_agreement
-    labelled = LabelledAnswers(log.logprob, log.correct, log.answered, log.answer if uses_agreement.any() else None)
-    table, agreement = score_candidates(model.calibrators, labelled, impute_query_cost(log), options, admits)
+    training = TrainingRows(log.logprob, log.correct, log.answered, log.answer if uses_agreement.any() else None)
+    table, agreement = score_candidates(model.calibrators, training, impute_query_cost(log), blending, admits)
     if agreement is None:
         return table
     lam = np.geomspace(cross_validation.targets.lam[0], cross_validation.targets.lam[-1], _LAM_GRID)
@@ -281,7 +281,7 @@ class LabelSearch:
         return select_frontier(log, model=model, lam=lam, seed=seed, abstain_price=price, admits=admits)
 
     def draw_tuner(
-        self, frontier: Frontier, log: Log, points: np.ndarray | None = None, options: ScoringOptions | None = None
+        self, frontier: Frontier, log: Log, points: np.ndarray | None = None, blending: Blending | None = None
     ) -> DrawTuner:
         """Return the function that tunes on a draw to the best policies at some λ, or to the rungs of a ladder.
 
@@ -291,23 +291,23 @@ class LabelSearch:
             points: (G,) indices of the points of the frontier with the λ to use; None: the rungs of the draw's own
                 ladder, by rising cost. The last rung is repeated up to `RESAMPLED_RUNGS`, so that all draws share a
                 program.
-            options: the blending weights of the cross-validation; None: they are estimated on the whole log.
+            blending: the blending weights of the cross-validation; None: they are estimated on the whole log.
         """
         agreements, lam = frontier.policies.agreements, np.asarray(frontier.lam, float)
         agreement_lam = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
         fitted = frontier.model.calibrators
-        if options is None:
-            options = estimate_blending(log, fitted, abstain_worth_at(frontier.abstain_price, log.cost.dtype))
+        if blending is None:
+            blending = estimate_blending(log, fitted, abstain_worth_at(frontier.abstain_price, log.cost.dtype))
 
         def tune_draw(queries: np.ndarray) -> tuple[Calibrator, Policies]:
-            labelled, query_cost = take_labelled_answers(log, queries)
-            calibrators = refit_calibrators(fitted, *labelled[:3])
-            labelled = labelled if agreement_lam.size else labelled._replace(answer=None)
-            table, agreement = score_candidates(calibrators, labelled, query_cost, options)
+            training, query_cost = take_training_rows(log, queries)
+            calibrators = refit_calibrators(fitted, *training[:3])
+            training = training if agreement_lam.size else training._replace(answer=None)
+            table, agreement = score_candidates(calibrators, training, query_cost, blending)
             if agreement is not None:
                 table = join([table, agreement.best(agreement_lam)])
             chosen = table.rungs().padded() if points is None else table.best(lam[points])
-            return calibrators, chosen.policies(agreement=labelled.answer is not None)
+            return calibrators, chosen.policies(agreement=training.answer is not None)
 
         return tune_draw
 
@@ -343,14 +343,14 @@ class ModelSearch:
         return Selection(frontier if limit is None else limit.within(frontier), None)
 
     def draw_tuner(
-        self, frontier: Frontier, log: Log, points: np.ndarray | None = None, options: ScoringOptions | None = None
+        self, frontier: Frontier, log: Log, points: np.ndarray | None = None, blending: Blending | None = None
     ) -> DrawTuner:
         """Return the function that fits the model to a draw, and solves it at the λ of some points.
 
         Args:
             frontier, log: as for `LabelSearch.draw_tuner`.
             points: (G,) indices of the points; None: all points, as a draw has no ladder of its own.
-            options: not used, as the model is not fitted to blended labels.
+            blending: not used, as the model is not fitted to blended labels.
         """
         from rcjax.model.cascade_model import CascadeModel
         from rcjax.model.fitting import fit_near
@@ -366,7 +366,7 @@ class ModelSearch:
         panels = _FEW_PANELS if plan is not None and len(plan.steps) > MANY_STEPS else PANELS
 
         def tune_draw(queries: np.ndarray) -> tuple[Calibrator, Policies]:
-            (logprob, correct, answered, _), query_cost = take_labelled_answers(log, queries)
+            (logprob, correct, answered, _), query_cost = take_training_rows(log, queries)
             cost = (query_cost * answered).sum(0) / np.maximum(answered.sum(0), 1)
             fitted = fit_near(model, logprob, correct, answered, jnp.asarray(cost, log.cost.dtype))
             problem = build_search_tables(fitted, plan, abstain_worth, panels)
@@ -382,8 +382,8 @@ def search_of(spec: Spec) -> LabelSearch | ModelSearch:
     return LabelSearch(spec) if spec.cascade is None else ModelSearch(spec, spec.cascade)
 
 
-def take_labelled_answers(log: Log, queries: np.ndarray) -> tuple[LabelledAnswers, np.ndarray]:
-    """Return (labelled answers, (n, k) money of each answer) of a draw of a log's queries.
+def take_training_rows(log: Log, queries: np.ndarray) -> tuple[TrainingRows, np.ndarray]:
+    """Return (training rows, (n, k) money of each answer) of a draw of a log's queries.
 
     Args:
         log: the log. Answers without a label get the outcome expected from the labels of the draw.
@@ -393,4 +393,4 @@ def take_labelled_answers(log: Log, queries: np.ndarray) -> tuple[LabelledAnswer
     if log.hand_labels is not None:
         correct = np.asarray(expected_log(log.take(queries)).correct)
     answer = None if log.answer is None else np.asarray(log.answer)[queries]
-    return LabelledAnswers(logprob, correct, answered, answer), impute_query_cost(log)[queries]
+    return TrainingRows(logprob, correct, answered, answer), impute_query_cost(log)[queries]

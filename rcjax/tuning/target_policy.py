@@ -35,11 +35,11 @@ from rcjax.solving.frontier.frontier import (
     MAX_RUNGS,
     Frontier,
     InfeasibleError,
-    describe_tuning,
-    index_for_target,
-    ladder_of_rungs,
+    best_point,
     make_frontier,
-    position_for_target,
+    make_ladder,
+    position_within,
+    tuning_provenance,
 )
 from rcjax.solving.frontier.hull import lower_hull, position_weights, thin_hull
 from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Policies
@@ -194,7 +194,7 @@ def _keep_today(frontier: Frontier, log: Log, spec: Spec, why: str) -> TargetPol
     today's does not keep to the limit on the seconds.
     """
     if isinstance(spec.today, AbstractPolicy):
-        provenance = describe_tuning(frontier, spec.target)
+        provenance = tuning_provenance(frontier, spec.target)
         policy = map_rungs(lambda rung: dataclasses.replace(rung, provenance=provenance), spec.today)
         policy = _with_figures(policy, log, None if frontier.bands is None else frontier.bands.level)
     else:
@@ -328,8 +328,8 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> TargetPolicy:
     other = n - sum(counts[name] for name in named)
     parts = [_SegmentCorners.of(frontier, None, other / n, _shift_on(frontier, log, log.take(rest)) if other else 0.0)]
     for name in named:
-        corners = search_of(spec).find(log.take(segment == name), frontier.model).frontier
-        parts.append(_SegmentCorners.of(corners, name, counts[name] / n))
+        frontier_of_segment = search_of(spec).find(log.take(segment == name), frontier.model).frontier
+        parts.append(_SegmentCorners.of(frontier_of_segment, name, counts[name] / n))
     rungs = _merge_corners(parts, frontier)
     words = f"{count(len(named), 'segment')} of {spec.segment} with cascades of their own: {', '.join(named)}"
     words += f"; the other {count(other, 'query')} go by the cascades for all" if other else ""
@@ -344,8 +344,8 @@ def _at_target(rungs: tuple[Policy, ...], target: Target, error_kind: ErrorKind)
     """
     cost = [float(rung.expected["cost"] or 0.0) for rung in rungs]
     error = [float(penalty(rung.expected) or 0.0) for rung in rungs]
-    best = index_for_target(target, np.array(cost), np.array(error), rungs[0].expected.get("abstain_price"), error_kind)
-    return ladder_of_rungs(rungs, position_for_target(target, cost, error), target) if target.is_limit else rungs[best]
+    best = best_point(target, np.array(cost), np.array(error), rungs[0].expected.get("abstain_price"), error_kind)
+    return make_ladder(rungs, position_within(target, cost, error), target) if target.is_limit else rungs[best]
 
 
 def _shift_on(frontier: Frontier, log: Log, part: Log) -> np.ndarray:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 #: Costs of the random models lie between 1 and 30.
 LAM = np.geomspace(1e-3, 0.1, 8)
-SEARCHES = ("all", "full", "adaptive")
+CASCADE_SETS = ("all", "full", "adaptive")
 
 
 def loss(frontier):
@@ -95,7 +95,7 @@ def test_the_last_model_of_a_cascade_abstains_and_no_other(demo, demo_lam, searc
     assert (abstains == (np.arange(len(demo.models)) == last[:, None])).all()
 
 
-@pytest.mark.parametrize("search", thorough(SEARCHES, lambda search: search != "all"))
+@pytest.mark.parametrize("search", thorough(CASCADE_SETS, lambda search: search != "all"))
 def test_no_model_abstains_for_more_than_an_error(demo, demo_lam, search):
     without = solve_frontier(demo, lam=demo_lam, cascades=search)
     assert without.abstention is None

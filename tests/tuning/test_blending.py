@@ -11,7 +11,7 @@ from rcjax.model.calibrated_models import fit_calibrated
 from rcjax.model.label_outcomes import deal_folds
 from rcjax.tuning import blending, candidates
 from rcjax.tuning.blending import estimate_blending
-from rcjax.tuning.candidates import ScoringOptions, draw_enough
+from rcjax.tuning.candidates import Blending, draw_enough
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -21,8 +21,8 @@ def test_without_enough_labels_weights_are_the_defaults():
     gaps = np.ones((60, 3), bool)
     gaps[9:, 1] = False
     for few in (log.select(["m0"]), log.take(slice(9)), make_log(60, 3, seed=4, answered=gaps)):
-        assert estimate_blending(few, fit_calibrated(few).calibrators) == ScoringOptions()
-    assert ScoringOptions().label == 0.25
+        assert estimate_blending(few, fit_calibrated(few).calibrators) == Blending()
+    assert Blending().label == 0.25
 
 
 def test_weights_are_of_queries_drawn_from_the_whole_log(monkeypatch):

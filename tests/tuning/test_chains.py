@@ -8,7 +8,7 @@ import pytest
 import rcjax
 from rcjax.model.calibrated_models import fit_calibrated
 from rcjax.tuning import scoring
-from rcjax.tuning.candidates import LabelledAnswers, ScoringOptions
+from rcjax.tuning.candidates import Blending, TrainingRows
 from rcjax.tuning.replaying.replay import replay_queries
 from rcjax.tuning.scoring import are_verdicts, impute_query_cost, score_candidates, score_chains
 
@@ -68,7 +68,7 @@ def test_a_table_has_chains_and_pairs():
     log = rcjax.read_log(tasks(60))
     calibrators = fit_calibrated(log).calibrators
     table, none = score_candidates(
-        calibrators, LabelledAnswers(log.logprob, log.correct, log.answered), impute_query_cost(log), ScoringOptions()
+        calibrators, TrainingRows(log.logprob, log.correct, log.answered), impute_query_cost(log), Blending()
     )
     assert none is None
     assert set(table.policies().members.sum(1).tolist()) > {1, 2}

@@ -62,7 +62,7 @@ def test_a_wider_margin_costs_no_more(log):
 def test_todays_stays_with_advice_if_no_cheaper_policy_keeps_to_the_margin(log):
     tuned = rcjax.tune(log.take(slice(60)), match=0.01, today=BEST, intervals=False)
     assert tuned.policy.models == (BEST,)
-    assert tuned.comparison.keeps_today
+    assert tuned.comparison.is_todays_policy
     assert tuned.advice.startswith(f"keep {BEST} alone: it costs $")
     assert any(
         "today's stays: no cheaper policy is shown to keep to 1 point on 60 queries" in note for note in tuned.notes

@@ -181,13 +181,13 @@ class Frontier:
             return self.policy_at(best, target)
         rungs = self.rung_indices
         cost, error = (np.asarray(figure, float)[rungs].tolist() for figure in (self.cost, self.penalty))
-        return self.ladder(position_for_target(target, cost, error), target)
+        return self.ladder(position_within(target, cost, error), target)
 
     def index_for(self, **target: float) -> int:
         """Return the index of the point that meets one target; targets and errors are those of `policy`."""
         figures = np.asarray(self.cost, float), np.asarray(self.penalty, float)
         abstain_price = None if self.abstention is None else self.abstain_price
-        return index_for_target(Target.of(**target), *figures, abstain_price, self.error_kind)
+        return best_point(Target.of(**target), *figures, abstain_price, self.error_kind)
 
     @property
     def rung_indices(self) -> np.ndarray:
@@ -203,7 +203,7 @@ class Frontier:
             position: position, from 0 to the number of rungs less 1.
             target: target that the position was chosen for; with a budget, a service follows its bill.
         """
-        return ladder_of_rungs([self.policy_at(int(index), target) for index in self.rung_indices], position, target)
+        return make_ladder([self.policy_at(int(index), target) for index in self.rung_indices], position, target)
 
     def take(self, indices: ArrayLike) -> "Frontier":
         """Take points by their indices (m,), in this order, without intervals.
@@ -246,7 +246,7 @@ class Frontier:
                 **ends,
                 **({} if self.seconds is None else self.seconds.to_json(index)),
             },
-            provenance=describe_tuning(self, target),
+            provenance=tuning_provenance(self, target),
         )
 
     @property
@@ -292,7 +292,7 @@ class InfeasibleError(ValueError):
     tuned: Any = None
 
 
-def index_for_target(
+def best_point(
     target: Target, cost: np.ndarray, penalty: np.ndarray, abstain_price: float | None, error_kind: ErrorKind = ERRORS
 ) -> int:
     """Return the index of the point that meets a target.
@@ -308,7 +308,7 @@ def index_for_target(
     Raises InfeasibleError if no point meets the target; ValueError for a margin.
 
     >>> cost, error = np.array([1.0, 2.0, 3.0]), np.array([0.3, 0.2, 0.1])
-    >>> index_for_target(Target("budget", 2.5), cost, error, None)
+    >>> best_point(Target("budget", 2.5), cost, error, None)
     1
     """
     if target.name == "match":
@@ -360,7 +360,7 @@ def _round_up(amount: float) -> str:
     return f"{rounded.normalize():f}"
 
 
-def position_for_target(target: Target, cost: Sequence[float], error: Sequence[float]) -> float:
+def position_within(target: Target, cost: Sequence[float], error: Sequence[float]) -> float:
     """Return the position on a ladder that meets a limit, or its nearest end, by the rungs' cost and error."""
     limit = target.value * (1 - _LIMIT_MARGIN)
     budget = target.name == "budget"
@@ -368,7 +368,7 @@ def position_for_target(target: Target, cost: Sequence[float], error: Sequence[f
     return float(round(position)) if abs(position - round(position)) < _RUNG_DISTANCE else position
 
 
-def ladder_of_rungs(rungs: Sequence[Policy], position: float, target: Target) -> AbstractPolicy:
+def make_ladder(rungs: Sequence[Policy], position: float, target: Target) -> AbstractPolicy:
     """Return the ladder of some rungs at a position, chosen for a target; the policy of a single rung.
 
     For a budget of 0 it is the policy of the first rung, which asks free models: there is no bill to follow.
@@ -377,11 +377,11 @@ def ladder_of_rungs(rungs: Sequence[Policy], position: float, target: Target) ->
     return rungs[0] if len(rungs) == 1 or budget == 0 else Ladder(tuple(rungs), position, budget)
 
 
-def describe_tuning(frontier: Frontier, target: Target | None) -> dict[str, Any]:
+def tuning_provenance(frontier: Frontier, target: Target | None) -> dict[str, Any]:
     """Return the provenance of a policy of a frontier: the data needed to check the policy and to tune it again.
 
-    It holds the provenance of the model (`describe_fit`); `tuning`: the fields of `Spec` that the frontier knows, with
-    the `models` of the search and their `prices`; and `kept_sample`: queries of the log.
+    It holds the provenance of the model (`fit_provenance`); `tuning`: the fields of `Spec` that the frontier knows,
+    with the `models` of the search and their `prices`; and `kept_sample`: queries of the log.
     """
     model = frontier.model
     spec = dataclasses.replace(

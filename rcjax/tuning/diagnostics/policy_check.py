@@ -345,7 +345,7 @@ def _prefer_dominating_today(decision: PolicyDecision, policy: AbstractPolicy, l
         comparison = compare_policy(policy, log, today, money=policy.budget)
     except LogError:
         return decision
-    if comparison.today is None or not comparison.dominated:
+    if comparison.today is None or not comparison.is_dominated:
         return decision
     reason = f"it has no more {log.error_kind.noun} on these queries, for no more money"
     return dataclasses.replace(decision, advice=f"use {comparison.today.subject}: {reason}")

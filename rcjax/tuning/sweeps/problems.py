@@ -42,7 +42,7 @@ from rcjax.solving.bellman import AdaptiveTables, CascadePlan, SearchTables, lis
 from rcjax.solving.frontier.points import LossTerms, Points as FrontierPoints, PointStatus, Policies, check_lam
 from rcjax.solving.optimum import adaptive_points, optimise, points_at
 from rcjax.solving.quadrature import QuadratureTables, build_grid, transition_kernel
-from rcjax.tuning.candidates import CandidateRows, LabelledAnswers, ScoringOptions, score_pairs
+from rcjax.tuning.candidates import Blending, CalibratedRows, TrainingRows, score_pairs
 from rcjax.tuning.replaying.walk import walk
 
 Points = dict[str, jax.Array]
@@ -102,7 +102,7 @@ def fit_problem(
     *,
     transform: Transform,
     families: tuple[type[Copula], ...],
-    near: Marginal | None = None,
+    start: Marginal | None = None,
 ) -> Fit:
     """Fit one problem.
 
@@ -111,14 +111,14 @@ def fit_problem(
         draws: the problem's sample and replicate, without a leading axis.
         transform: transform of the raw confidence.
         families: families of copulas.
-        near: starting point of the marginals, which saves time.
+        start: starting point of the marginals, which saves time.
     """
     logs = (data.logprob, data.correct, data.answered, data.query_cost)
     rows = draws.rows(data)
     logprob, correct, answered, spent = (column[draws.sample, rows] for column in logs)
     values = None if data.values is None else data.values[draws.sample]
     calibrators, confidence = fit_calibrators(logprob, correct, answered, transform, values)
-    marginals = fit_marginals(confidence, answered, near, stated_confidences(calibrators))
+    marginals = fit_marginals(confidence, answered, start, stated_confidences(calibrators))
     count = answered.astype(spent.dtype)
     taus = pair_taus(confidence, answered)
     if values is None:  # no model states values, so that there are no ties
@@ -144,7 +144,7 @@ def refit_problem(
     """
     data, samples = shared
     sample = take_entries(samples, draws.sample)
-    fit = partial(fit_problem, data, draws, transform=transform, families=families, near=sample.marginals)
+    fit = partial(fit_problem, data, draws, transform=transform, families=families, start=sample.marginals)
     return lax.cond(draws.replicate == 0, lambda: sample, fit)
 
 
@@ -207,9 +207,9 @@ def _solve(tables: QuadratureTables, lam: jax.Array, plan: CascadePlan | None) -
 def _search_by_labels(fit: Fit, data: Data, sample: jax.Array, rows: jax.Array) -> FrontierPoints:
     """Return the best single model or pair for each λ, with its error and cost by the labels of the rows."""
     lam, columns = data.lam[sample], (data.logprob, data.correct, data.answered)
-    labelled = LabelledAnswers(*(column[sample, rows] for column in columns))
-    calibrated = CandidateRows.of(fit.calibrators, labelled, fit.cost)
-    candidates, _ = score_pairs(calibrated, ScoringOptions())
+    training = TrainingRows(*(column[sample, rows] for column in columns))
+    calibrated = CalibratedRows.of(fit.calibrators, training, fit.cost)
+    candidates, _ = score_pairs(calibrated, Blending())
     best = candidates.best(lam)
     expected = LossTerms(best.penalty, best.cost, jnp.zeros_like(lam))
     return FrontierPoints(lam, jnp.zeros_like(best.first), expected, best.policies(agreement=False))

@@ -81,9 +81,9 @@ def test_figures_of_the_tuning_are_those_of_the_screens(logs, policy):
 def test_a_policy_beside_itself_differs_in_nothing(logs, policy):
     found = compare_policy(policy, logs[1], policy)
     assert (found.today.name, found.today.error_difference, found.today.se) == (IN_SERVICE, 0.0, 0.0)
-    assert found.keeps_today
+    assert found.is_todays_policy
     alone = rcjax.tune(logs[0], match=0.0, today=MODELS[0], intervals=False)
-    assert alone.comparison.keeps_today
+    assert alone.comparison.is_todays_policy
 
 
 def test_the_best_single_model_costs_no_more_than_the_money(logs):
