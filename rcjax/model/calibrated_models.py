@@ -258,10 +258,13 @@ def fit_calibrators(
 fit_calibrators_compiled = compiled(fit_calibrators, "transform", runs="long")
 
 
-def refit_calibrators(fitted: Calibrator, logprob: ArrayLike, correct: ArrayLike, answered: ArrayLike) -> Calibrator:
-    """Fit k calibrators to other rows (n, k), with the transform and the stated values of fitted calibrators."""
-    rows = pad_to_size_class(logprob, correct, answered)
-    return fit_calibrators_compiled(*rows, transform=fitted.transform, values=fitted.stated_logprobs)[0]
+def refit_calibrators(fitted: Calibrator, rows: tuple[ArrayLike, ArrayLike, ArrayLike]) -> Calibrator:
+    """Fit k calibrators to other rows, with the transform and the stated values of fitted calibrators.
+
+    `rows` are (n, k) each: raw log-probability; whether the answer is right; whether there is an answer that counts.
+    """
+    padded = pad_to_size_class(*rows)
+    return fit_calibrators_compiled(*padded, transform=fitted.transform, values=fitted.stated_logprobs)[0]
 
 
 def find_stated_in_log(log: Log) -> np.ndarray | None:
@@ -282,6 +285,6 @@ def check_overlap(log: Log) -> None:
         if (answered[:, i] & answered[:, j]).sum() < 2:
             raise LogError(
                 f"{log.source}: fewer than two queries were answered by both {log.models[i]} and {log.models[j]}; "
-                "their dependence cannot be estimated: log both on the same queries, named alike, or leave one of the "
+                "no cascade of the two can be judged: log both on the same queries, named alike, or leave one of the "
                 "two out (models=, on the command line --models)"
             )

@@ -44,7 +44,7 @@ class Rival(Record):
         error: share of the queries answered wrongly; abstentions count at their price.
         cost: mean cost of the rival, in dollars per query.
         error_difference: error of the policy minus `error`.
-        se: standard error of `error_difference`, paired by query; 0 where the policy is the rival.
+        se: standard error of `error_difference`, paired by query; 0 if the policy is the rival itself.
 
     >>> rival = Rival("large", "today", error=0.12, cost=2e-4, error_difference=0.003, se=0.006)
     >>> rival.title, rival.gap("error"), rival.gap(), rival.worst

@@ -74,7 +74,7 @@ def _normal_equations(
     right = np.where(labelled, np.asarray(log.correct, float), 0.0)
     train = labelled & ~out[:, None]
     training = TrainingRows(np.asarray(log.logprob), np.asarray(log.correct), train)
-    rows = calibrate_training_rows(refit_calibrators(fitted, *training[:3]), training.padded())
+    rows = calibrate_training_rows(refit_calibrators(fitted, training[:3]), training.padded())
     confidence, conditional = np.asarray(rows.confidence, float), np.asarray(rows.conditional, float)
     square, product = np.zeros((2, 2)), np.zeros(2)
     for pair, (i, j) in enumerate(pairs(len(log.models))):

@@ -66,8 +66,9 @@ def bootstrap(
 
     The error and the bill of the policy in service lie within their intervals with a probability of about `level`. The
     intervals are expanded percentiles around the figures on the log, corrected for the optimism of the search: the
-    out-of-bag minus the in-bag figures of policies tuned on draws. For `select_frontier`, the error is the mean of this
-    and the cross-validated estimate. The share of abstentions has intervals as well, if models may abstain.
+    out-of-bag minus the in-bag figures of policies tuned on draws. For `select_frontier`, intervals of the error are
+    centred on the mean of two corrected errors: by out-of-bag queries, and by cross-validation. The share of
+    abstentions has intervals as well, if models may abstain.
 
     Args:
         frontier: the frontier, of L points.

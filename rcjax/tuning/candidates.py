@@ -24,7 +24,8 @@ Where answers are missing, the figures of a policy are means over the queries th
 exception: the cost of the first model of a pair is its mean over all of its own answers.
 
 If models may abstain, the last model of a policy abstains up to the confidence ρ that is best for it alone.
-A query earns R = 1 − (price of an abstention, in errors) if Φ ≤ ρ, and y otherwise; ρ is the best of 200 thresholds.
+A query counts as R right answers if Φ ≤ ρ, and as y otherwise: R = 1 − (price of an abstention, in errors). ρ is the
+best of 200 thresholds.
 """
 
 import dataclasses
@@ -189,7 +190,7 @@ class ThresholdGrid:
     last: Array  # (M,) index in `order` of the last query up to the threshold
     threshold: Array  # (M,) halfway to the next confidence; NEVER_ANSWER if the threshold divides nothing
     splits: Array  # (M,) bool: queries lie on both sides, and no earlier threshold is the same
-    covers_all: Array  # (M,) bool: the first threshold that no query exceeds
+    covers_all: Array  # (M,) bool: the threshold at the largest confidence, up to which every query lies
     included: Array  # (n,) bool: the queries that count
 
     @property

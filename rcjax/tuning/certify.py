@@ -5,11 +5,11 @@ neither a correct model nor many queries (Angelopoulos, Bates, Candès, Jordan &
 predictive algorithms to achieve risk control", arXiv 2110.01052). The null hypothesis at each position of the ladder is
 that its true error is above the limit. Positions are tested from the dearest to the cheapest; for a margin (`match`),
 only positions below today's bill on the queries tuned on. So the order of the tests is fixed before the held-out
-queries are seen (unless only the held-out log has today's answers, and gives the bill). The first null that is not
-rejected ends the sequence. Each test has the full level. A true null that is not rejected ends the sequence. So
-the probability that any true null is rejected is at most 1 − confidence, however the positions depend on each other.
-Single models off the ladder are not tested. With a tenth of the level for them and the rest for the ladder, 24.3 % of
-limits were guaranteed in place of 25.2 %, at 1.4 % more money (four logs, 250 queries tuned on, 150 and 300 held out).
+queries are seen. If only the held-out log has today's answers, it gives the bill, and the order depends on it. Each
+test has the full level, and the first null that is not rejected ends the sequence. So the probability that any true
+null is rejected is at most 1 − confidence, however the positions depend on each other. Single models off the ladder are
+not tested. With a tenth of the level for them and the rest for the ladder, 24.3 % of limits were guaranteed in place of
+25.2 %, at 1.4 % more money (four logs, 250 queries tuned on, 150 and 300 held out).
 
 Each test is a bet on the losses of the queries. The loss of a query at a position is interpolated between the rungs on
 both sides: it is the expectation over the lots that choose the rung. With judges beside labels by hand, the loss of an

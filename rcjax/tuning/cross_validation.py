@@ -61,7 +61,7 @@ def held_out_confidence(log: Log, model: FittedModel, seed: int = 0) -> np.ndarr
     for number, right in enumerate(expected_outcomes_by_fold(log, fold)):
         out = fold == number
         answered = np.asarray(log.answered) & ~out[:, None]
-        calibrators = refit_calibrators(model.calibrators, log.logprob, right, answered)
+        calibrators = refit_calibrators(model.calibrators, (log.logprob, right, answered))
         confidence[out] = np.asarray(calibrate_rows(calibrators, log.logprob))[out]
     return np.where(np.asarray(log.answered), confidence, np.nan)
 
@@ -200,7 +200,7 @@ class CrossValidation:
     def uses_agreement(self) -> np.ndarray:
         """(G,) bool: the λ at which agreement policies are used.
 
-        There must be a gain on average over all λ and at the λ itself, as some of the 40 λ gain by chance.
+        Agreement policies are used at λ if they gain there and on average over all λ: some of 40 λ gain by chance.
         """
         if self.agreement_gains is None or not self.agreement_gains.is_admitted:
             return np.zeros(len(self.targets.lam), bool)
@@ -209,9 +209,9 @@ class CrossValidation:
     def excess_optimism(self, candidate_set: CandidateSet) -> float:
         """Return the optimism of cascades minus the optimism of single models, 0 at least; the mean over all budgets.
 
-        `select_frontier` adds the result to the errors of cascades; errors of single models are counted by labels. A
-        model that may abstain has the best of its thresholds by these labels, but no optimism was measured: its errors
-        and abstentions were 0.1 ± 0.2 points fewer on fresh queries (300 queries, four logs, abstentions at 0.3).
+        `select_frontier` adds the result to the errors of cascades; errors of single models are counted by labels.
+        Abstention thresholds get no correction: on fresh queries the penalty was 0.1 ± 0.2 points below the in-sample
+        penalty (300 queries, four logs, abstentions at 0.3).
 
         Args:
             candidate_set: set of the cascades; if the log lacks this set, the largest set that it has.
@@ -241,8 +241,8 @@ class CrossValidation:
     def nearest_budget(self, budget: float, bills: np.ndarray) -> int:
         """Return the index of the budget of cross-validation nearest to a budget, on the logarithmic scale.
 
-        It should afford as many single models as the budget, as the gain of a cascade drops where a budget reaches the
-        bill of the next model. If no budget does, the result is the nearest of all.
+        Among the budgets that afford the same single models, return the nearest; if there is none, the nearest of all.
+        (The gain of a cascade drops where a budget reaches the bill of the next model.)
 
         Args:
             budget: the budget.
@@ -285,10 +285,10 @@ class CrossValidatedLosses(NamedTuple):
     """Blending weights that candidates were scored with."""
 
     def optimism(self, chosen: slice) -> np.ndarray:
-        """Return held-out error minus in-sample error, as a mean over a slice of the targets: (S,).
+        """Return the optimism of each candidate set: held-out minus in-sample error, mean over some targets: (S,).
 
-        For a fixed policy the result is 0, as each query is held out once. The result is for a choice on all folds,
-        which has (1 − 1/FOLDS) of the optimism of a choice on all folds but one.
+        Optimism falls as 1/n. A choice on FOLDS − 1 folds has 1/(1 − 1/FOLDS) times that of a choice on all queries, so
+        the difference is scaled by 1 − 1/FOLDS.
         """
         optimism = (self.penalty.corrected[:, chosen].mean(-1) - self.in_sample[:, chosen]).mean(-1)
         return optimism * (1 - 1 / FOLDS)
@@ -372,23 +372,25 @@ def cross_validate(log: Log, model: FittedModel, blending: Blending, seed: int =
             terms = loss_terms_on_log(calibrators, choice.rungs.policies(), log, right, query_cost)
             return [choice.weights @ np.asarray(figure[:, out], float) for figure in terms]
 
-        # Kinds of outcomes × S sets × three terms (T, m).
+        # Axis 0: expected outcomes, then corrected outcomes; one entry if all answers are labelled. Then S sets and
+        # three terms (T, m).
         terms_by_outcome = [[replay_choice(choice, right) for choice in choices] for right in outcomes]
         terms = LossTerms(*np.moveaxis(np.array(terms_by_outcome), 2, 0))
         penalty = terms.penalty(abstain_price)
+        # Estimated errors take the place of labels; abstentions stay.
         estimated = penalty if estimated_wrong is None else penalty + (estimated_wrong[..., out] - terms.wrong)
         return penalty, terms.cost[0], estimated, np.stack([choice.penalty for choice in choices])
 
     *figures, in_sample = zip(*map_in_threads(evaluate_fold, range(FOLDS), n=log.n_queries), strict=True)
     # Sort the queries from the order of the folds back to the order of the log.
     order = np.argsort(np.argsort(fold[complete], kind="stable"))
-    penalty, spent, estimated = (np.concatenate(parts, axis=-1)[..., order] for parts in figures)
+    penalty, bill, estimated = (np.concatenate(parts, axis=-1)[..., order] for parts in figures)
     in_sample = np.average(in_sample, axis=0, weights=np.bincount(fold[complete], minlength=FOLDS))
     by_labels, by_estimates = (Penalties(figure[0], figure[-1]) for figure in (penalty, estimated))
     return CrossValidatedLosses(
         targets,
         penalty=by_labels,
-        cost=spent,
+        cost=bill,
         estimated=by_estimates,
         in_sample=in_sample,
         blending=blending,
@@ -425,7 +427,7 @@ def _choose_on_other_folds(
     has_agreement = log.answer is not None and len(log.models) > 2
     included, answer = np.asarray(log.answered) & ~held_out[:, None], log.answer if has_agreement else None
     training = TrainingRows(log.logprob, log.correct, included, answer)
-    calibrators = refit_calibrators(fitted, *training[:3])
+    calibrators = refit_calibrators(fitted, training[:3])
     pairs, agreement = score_candidates(calibrators, training, impute_query_cost(log), blending)
     choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
     if len(log.models) > 1:

@@ -250,8 +250,8 @@ class SecondsFilter:
 
 _FEW_PANELS = 9  # of quadrature, for replicates of many cascades: its error of 5e-6 is far below their spread
 
-#: A function that tunes on drawn rows (n,) of a log. It returns calibrators (k,) and G policies: the rungs of a ladder,
-#: or a policy for each of some λ.
+#: A function that tunes on drawn rows (n,) of a log, and returns calibrators (k,) and G policies: the rungs of a
+#: ladder, or the best policy at each of G λ.
 DrawTuner = Callable[[np.ndarray], tuple[Calibrator, Policies]]
 
 
@@ -288,9 +288,8 @@ class LabelSearch:
         Args:
             frontier: the frontier that was tuned.
             log: the log that the frontier was tuned on.
-            points: (G,) indices of the points of the frontier with the λ to use; None: the rungs of the draw's own
-                ladder, by rising cost. The last rung is repeated up to `RESAMPLED_RUNGS`, so that all draws share a
-                program.
+            points: (G,) indices of the points whose λ the draws are tuned for; None: the function returns the rungs of
+                the draw's own ladder, by rising cost, with the last rung repeated up to `RESAMPLED_RUNGS`.
             blending: the blending weights of the cross-validation; None: they are estimated on the whole log.
         """
         agreements, lam = frontier.policies.agreements, np.asarray(frontier.lam, float)
@@ -301,7 +300,7 @@ class LabelSearch:
 
         def tune_draw(queries: np.ndarray) -> tuple[Calibrator, Policies]:
             training, query_cost = take_training_rows(log, queries)
-            calibrators = refit_calibrators(fitted, *training[:3])
+            calibrators = refit_calibrators(fitted, training[:3])
             training = training if agreement_lam.size else training._replace(answer=None)
             table, agreement = score_candidates(calibrators, training, query_cost, blending)
             if agreement is not None:

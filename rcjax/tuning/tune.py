@@ -1,8 +1,8 @@
 """Tuning: from a log to the frontier, the policy for a target, and its comparison with today's; and tuning again.
 
 The stages are always the same: split off held-out queries, fit, search, bootstrap, choose the policy, compare. To tune
-a policy again, `retune` adds the queries that the policy carries to the fresh log. A policy tuned on one week's labels
-alone is worse than the old policy half of the time, and with the carried queries seldom (`benchmarks.year`).
+a policy again, `retune` adds the queries that the policy carries to the fresh log. Tuned on one week's labels alone, a
+policy is worse than the old policy in half of the weeks; with the carried queries, seldom (`benchmarks.year`).
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation
 LEAST_GAIN = 0.001  # least gain, in errors, for which a cascade is preferred to a single model
 _UNSPENT = 0.1  # least unspent share of a budget that gets a note
 _AT_LIMIT = 0.99  # share of a limit on the error from which an error counts as at the limit
-_ROUNDING = 1e-7  # of an error, and of a cost as a share
+_ROUNDING = 1e-7  # tolerance: absolute for errors, relative for costs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,19 +166,19 @@ class Tuned:
             return None, None
         more, fewer = costs - policy.expected["cost"], (penalty(policy.expected) or 0.0) - errors
         is_dearer, has_fewer = more > _ROUNDING * costs, fewer > _ROUNDING
-        if (has_fewer & ~is_dearer).any():  # a policy in service may be none of the best
+        if (has_fewer & ~is_dearer).any():  # today's policy may lie above the frontier
             return None, None
         is_cheaper = (more < -_ROUNDING * costs) & (fewer < -_ROUNDING)
         of_dearer, of_cheaper = ((more[side] / fewer[side]).tolist() for side in (is_dearer & has_fewer, is_cheaper))
         next_cost, last_cost = min(of_dearer, default=None), max(of_cheaper, default=None)
         if next_cost is not None and last_cost is not None and next_cost < last_cost * (1 - _ROUNDING):
-            return None, None  # above the hull, as a single model may be
+            return None, None  # a single model may lie above the hull
         return next_cost, last_cost
 
     def unsupported_gain(self, policy: AbstractPolicy, target: Target) -> UnsupportedGain | None:
         """Return the gain of a policy over the best single model if held-out queries do not support it, else None.
 
-        They support a gain of 0.001 or more whose held-out estimate is at least minus one standard error.
+        A gain is supported if it is 0.001 or more, and its held-out estimate is not below minus one standard error.
 
         Args:
             policy: a policy from the frontier.
@@ -347,6 +347,10 @@ def _tune_frontier(
 
 
 def _require_affordable(log: Log, budget: float, period: Period | None) -> None:
+    """Raise InfeasibleError if the cheapest model is over the budget, by all its answers and by the complete queries.
+
+    The message gives the larger of the two costs.
+    """
     cost, complete = np.asarray(log.cost, float), np.asarray(log.complete)
     bill = np.asarray(log.query_cost, float)[complete].mean(0) if complete.any() else cost
     low, high = sorted((float(cost.min()), float(bill.min())))
@@ -520,7 +524,8 @@ def retune(
     if spec.confidence is not None:  # carried queries were tuned on, and cannot guarantee anything
         chosen, held_out = hold_out(chosen, None, spec)
     everything = with_carried_queries(policy, chosen)
-    _warn_of_oddities(chosen if chosen.n_queries >= MIN_QUERIES else everything)  # a few fresh queries may be added
+    # Too few fresh queries to check: check all.
+    _warn_of_oddities(chosen if chosen.n_queries >= MIN_QUERIES else everything)
     if added := everything.n_queries - chosen.n_queries:
         remarks.append(f"tuned on {chosen.n_queries:,} queries of the log and {added:,} that the policy carries")
     if spec.today is None and before.spec.today is not None:

@@ -238,7 +238,7 @@ class Frontier:
             prices={name: prices[name] for name in columns if name in prices} or None,
             expected={
                 **{name: float(np.asarray(column)[index]) for name, column in self._figures.items()},
-                # Correction by labels may lift an error out of [0, 1].
+                # Quadrature may put an error outside [0, 1] by 1e-4.
                 "error": float(np.clip(np.asarray(self.error)[index], 0.0, 1.0)),
                 "lam": lam,
                 "error_cost": 1 / lam if lam > 0 else None,
