@@ -304,7 +304,7 @@ def choose_rows(
     """
     import numpy as np
 
-    from rcjax.solving.frontier.hull import lower_hull, pareto, thin_hull
+    from rcjax.solving.frontier.points import lower_hull, pareto, thin_hull
 
     costs = np.array([float(f"{figure:.3g}") for figure in cost])
     errors = np.round(np.asarray(error, float), 3)

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from functools import partial
 from itertools import combinations
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._base.codec import SCHEMA_VERSION, Amount, Object, read_fields, read_value, to_json_value
+from rcjax._base.codec import SCHEMA_VERSION, Amount, Object, read_fields, read_value, require_subset, to_json_value
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import as_json_values, map_entries, pad_to_size_class, unstack
@@ -32,6 +32,7 @@ from rcjax.model.calibration import Calibrator, Transform, calibrate_all, calibr
 from rcjax.model.label_outcomes import expected_log
 from rcjax.model.stated import find_stated_logprobs
 from rcjax.policy.error_kind import SAME_AS, SCORES
+from rcjax.policy.spec import Spec
 
 
 def pairs(k: int) -> tuple[tuple[int, int], ...]:
@@ -77,6 +78,13 @@ def fit_provenance(log: Log) -> dict[str, Any]:
     }
 
 
+def _check_fit(options: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """Return the options of `rcjax.fit` in a model's file: `copula` and `method`; ValueError for others."""
+    require_subset([*options], where, ("copula", "method"))
+    Spec.from_json(options, where)
+    return options
+
+
 FORMAT = "rcjax-model"
 
 
@@ -93,7 +101,7 @@ class Details:
     """Description of log, date and versions (`fit_provenance`)."""
     kept_sample: Object | None = None
     """Sample of the log's queries (`describe_kept_sample`)."""
-    fit: Object | None = None
+    fit: Annotated[Object, _check_fit] | None = None
     """Options of `fit`."""
     prices: Mapping[str, Mapping[str, Amount]] | None = None
     """Money per million input and output tokens, by model."""

@@ -43,7 +43,7 @@ from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
 from rcjax.report.plots import BLUE, GREY, ORANGE, lay_out, plot_error_cost, plot_frontier, plot_reliability
 from rcjax.solving.frontier.frontier import Frontier
-from rcjax.solving.frontier.hull import lower_hull, thin_hull
+from rcjax.solving.frontier.points import lower_hull, thin_hull
 from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck, diagnose
 from rcjax.tuning.diagnostics.findings import PRIMARY, Finding, FindingVerdict, merge_findings, worst_verdict
 from rcjax.tuning.diagnostics.policy_check import try_check

@@ -21,7 +21,6 @@ from rcjax.model.marginals import Marginal
 from rcjax.policy.spec import CascadeSet, Spec
 from rcjax.solving.bellman import AdaptiveTables, CascadePlan, Cut, SearchTables, check_cascade, plan_cascades
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
-from rcjax.solving.frontier.hull import lower_hull
 from rcjax.solving.frontier.points import (
     ALWAYS_ANSWER,
     LossTerms,
@@ -30,6 +29,7 @@ from rcjax.solving.frontier.points import (
     abstain_worth_at,
     check_lam,
     lam_range,
+    lower_hull,
 )
 from rcjax.solving.optimum import OptimalCuts, SolvedPoints, adaptive_points, build_pair_tables, optimise, points_at
 from rcjax.solving.quadrature import PANELS, Outcome, QuadratureTables, build_tables, outcome_of_cuts

@@ -14,7 +14,7 @@ two estimates of its probability: given the confidence of the model itself, and 
 
 ξ is the transformed confidence (`rcjax.model.calibration`). Each probability is first shifted so that its mean is the
 mean of the labels (`recentre`). So ŷ_i has the mean of y_i. The error is mean(1 − y_i) − Σ_{Φ_i ≤ φ} (ŷ_j − ŷ_i)/n.
-The probabilities reduce the noise, but add a bias where confidences tell little: `blending` estimates a and b from the
+The probabilities reduce the noise, but add a bias where confidences tell little: `scoring` estimates a and b from the
 log.
 
 The cost of a pair is the mean cost of its path over the queries, as deferred queries may be longer than others. Tied
@@ -42,8 +42,16 @@ from rcjax._core.batching import Array, join, number_pairs, pad_to_size_class, t
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
-from rcjax.solving.frontier.hull import lower_hull, thin_hull
-from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ABSTAIN, NEVER_ANSWER, NO_MODEL, Agreements, Policies
+from rcjax.solving.frontier.points import (
+    ALWAYS_ANSWER,
+    NEVER_ABSTAIN,
+    NEVER_ANSWER,
+    NO_MODEL,
+    Agreements,
+    Policies,
+    lower_hull,
+    thin_hull,
+)
 
 #: Most queries that blending weights and seconds are estimated on, and that a bootstrap tunes again by default: more
 #: queries would not change a choice.

@@ -56,8 +56,7 @@ from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, recorded_count, with_spec
 from rcjax.solving.frontier.frontier import MAX_RUNGS, Frontier, InfeasibleError
-from rcjax.solving.frontier.hull import position_weights
-from rcjax.solving.frontier.points import LossTerms
+from rcjax.solving.frontier.points import LossTerms, position_weights
 from rcjax.tuning.replaying.comparing import ModelOrPolicy, QueryLosses, comparable_log, default_today, models_of
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers, require_complete
 

@@ -1,7 +1,7 @@
 """Cross-validation of the choice of policies: each of five folds is answered by policies chosen without it.
 
 Calibrators and policies are chosen on the other four folds. Two settings come from the whole log: the blending weights
-(`blending`), and each model's list of stated values. Three nested candidate sets are compared: single models; with
+(`scoring`), and each model's list of stated values. Three nested candidate sets are compared: single models; with
 pairs; with agreement policies. The losses of each set on each query give the gains of one set over another, with their
 standard errors, and the optimism of each set: held-out error minus in-sample error. The more policies are searched, the
 more optimistic is the in-sample error of the best policy.
@@ -29,8 +29,7 @@ from rcjax.model.label_outcomes import (
 )
 from rcjax.policy.ladder import position_at
 from rcjax.policy.spec import Target
-from rcjax.solving.frontier.hull import position_weights
-from rcjax.solving.frontier.points import LossTerms, lam_range, safe_log
+from rcjax.solving.frontier.points import LossTerms, lam_range, position_weights, safe_log
 from rcjax.tuning.candidates import RESAMPLED_RUNGS, Blending, Candidates, TrainingRows
 from rcjax.tuning.replaying.walk import loss_terms_on_log
 from rcjax.tuning.scoring import estimate_wrong, impute_query_cost, score_candidates

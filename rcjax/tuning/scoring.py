@@ -1,4 +1,4 @@
-"""The scores of all candidate policies on a log: single models and pairs, agreement policies, and chains.
+"""The scores of all candidate policies on a log, and the weights by which labels are blended in them.
 
 Tables keep all single models, and of the other candidates the corners of their lower hull: each is the best at some λ.
 
@@ -19,15 +19,13 @@ If they differ, the answer of l is right with a probability of the same form. It
 logit is of Φ_l / 2 + (P(y_l = 1 | ξ_i) + P(y_l = 1 | ξ_j)) / 4. If an answer is not known, model j defers up to a
 confidence at which it defers as often as known answers differ.
 
-Longer chains are candidates only if every confidence is the verdict of a check, 0 or 1. Each model then has one
-threshold: queries whose answer fails the check are deferred. On three public sets of programming tasks longer chains
-have 7 to 47 % fewer failures for the same money. On eight logs whose confidences have more values, longer chains gain
-nothing. The paper's Markov chain cannot score them, as attempts of one model fail on the same queries. So chains are
-scored on the queries of the log themselves.
+The best weights a and b (`candidates`) differ from log to log. Cross-fitted least squares estimate them: the gain of
+each pair at sixteen thresholds is predicted from four folds, and compared with the labels of the fifth fold. A prior
+that is worth 300 labels draws both weights to three eighths, which does well on most logs.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -40,11 +38,12 @@ from jax.scipy import special
 from rcjax._core.batching import Array, join, pad_to_size_class
 from rcjax._core.compilation import compiled
 from rcjax.logs.log import NO_ANSWER, Log
-from rcjax.model.calibration import Calibrator, calibrate_rows
-from rcjax.policy.decisions import NO_CONFIDENCE
-from rcjax.solving.frontier.hull import lower_hull
-from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, Policies
+from rcjax.model.calibrated_models import pairs, refit_calibrators
+from rcjax.model.calibration import Calibrator
+from rcjax.model.label_outcomes import FOLDS, deal_folds
+from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, Policies, lower_hull
 from rcjax.tuning.candidates import (
+    ENOUGH_QUERIES,
     MAX_THRESHOLDS,
     Blending,
     CalibratedRows,
@@ -54,9 +53,12 @@ from rcjax.tuning.candidates import (
     blend_labels,
     calibrate_training_rows,
     candidates_at_thresholds,
+    draw_enough,
+    recentre,
     score_pairs,
     spread_thresholds,
 )
+from rcjax.tuning.chains import score_chains_of_verdicts
 from rcjax.tuning.replaying.walk import walk
 
 _NEWTON_STEPS = 8  # from 0, on a concave function of one variable
@@ -250,117 +252,6 @@ def impute_query_cost(log: Log) -> np.ndarray:
     return np.where(np.asarray(log.answered), np.asarray(log.query_cost), np.asarray(log.cost))
 
 
-#: Most models in a chain.
-LONGEST_CHAIN = 8
-
-_MAX_TRIPLES = 2_500  # of models: 25 models have 2,300
-
-
-def are_verdicts(logprob: np.ndarray, included: np.ndarray) -> bool:
-    """Return whether all confidences are 0, 1 or unknown, and some model has two of these; arguments are (n, k).
-
-    >>> included = np.ones((2, 2), bool)
-    >>> are_verdicts(np.array([[0.0, -np.inf], [0.0, 0.0]]), included), are_verdicts(np.zeros((2, 2)), included)
-    (True, False)
-    """
-    known = np.isin(logprob, np.array([0.0, -np.inf, NO_CONFIDENCE], logprob.dtype)) | ~included
-    several = [np.unique(column[rows]).size > 1 for column, rows in zip(logprob.T, included.T, strict=True)]
-    return bool(known.all() and any(several))
-
-
-def score_chains(
-    confidence: np.ndarray, right: np.ndarray, complete: np.ndarray, query_cost: np.ndarray
-) -> Candidates | None:
-    """Score chains of three or more models on the queries that all models answered; None where there are no chains.
-
-    A greedy search grows a chain from each model, in the order of the models. It appends the later model that gains
-    most right answers for its money on the queries that reach it. Every prefix is a candidate, and so are all triples
-    if they are few.
-
-    Args:
-        confidence: (n, k) calibrated confidence.
-        right: (n, k) probability that the answer is right, by blended labels.
-        complete: (n,) bool: the queries that all models answered.
-        query_cost: (n, k) money of each answer.
-
-    >>> verdict = np.array([[0, 0, 1], [1, 0, 1], [0, 1, 1], [0, 0, 1]]) * 0.8 + 0.1
-    >>> chains = score_chains(verdict, verdict > 0.5, np.ones(4, bool), np.tile([1.0, 1.0, 9.0], (4, 1)))
-    >>> chains.chain.round(2).tolist(), chains.penalty.tolist(), chains.cost.tolist()
-    ([[0.5, 0.5, 0.0]], [0.0], [6.25])
-    """
-    k, n = confidence.shape[1], int(complete.sum())
-    if k < 3 or not n:
-        return None
-    confidence, right, query_cost = (np.asarray(column, float)[complete] for column in (confidence, right, query_cost))
-    thresholds = np.array([_threshold_between_top_values(column) for column in confidence.T])
-    sums = _DeferredSums(confidence <= thresholds, right, query_cost)
-    chains = {chain for first in range(k) for chain in _grow_chain(first, sums)}
-    if k * (k - 1) * (k - 2) // 6 <= _MAX_TRIPLES:
-        chains |= {*itertools.combinations(range(k), 3)}
-    useful = sorted(chain for chain in chains if all(0 < thresholds[j] < 1 for j in chain[:-1]))
-    if not useful:
-        return None
-    shares, bills = np.array([sums.of_chain(chain) for chain in useful]).T / n
-    places = np.full((len(useful), k), np.nan)
-    for row, chain in zip(places, useful, strict=True):
-        row[list(chain)] = [*thresholds[list(chain[:-1])], ALWAYS_ANSWER]
-    first, last = (np.array([chain[end] for chain in useful]) for end in (0, -1))
-    level = np.zeros(len(useful))
-    figures: Any = {"penalty": 1 - shares, "cost": bills, "abstention": level}
-    return Candidates(k, first, second=last, third=last, threshold=level, fallback=level, **figures, chain=places)
-
-
-class _DeferredSums:
-    """Sums over the queries that several models defer: right answers and money of each of k models.
-
-    The path of a query depends only on the set of models that defer it: queries with the same set are one row.
-    """
-
-    def __init__(self, defers: np.ndarray, right: np.ndarray, query_cost: np.ndarray) -> None:
-        patterns, group = np.unique(np.packbits(defers, axis=1), axis=0, return_inverse=True)
-        self.k = defers.shape[1]
-        self._defers = np.unpackbits(patterns, axis=1, count=self.k).astype(bool).T
-        columns = np.concatenate([right, query_cost], axis=1).T
-        self._figures = np.stack([np.bincount(group.ravel(), column) for column in columns])
-        self._cache: dict[frozenset[int], np.ndarray] = {}
-
-    def deferred_by(self, models: Sequence[int]) -> np.ndarray:
-        """Return (right answers, money) of each model on the queries that all the given models defer: (2, k)."""
-        key = frozenset(models)
-        if key not in self._cache:
-            reached = self._defers[list(models)].all(0)
-            self._cache[key] = (self._figures @ reached.astype(float)).reshape(2, self.k)
-        return self._cache[key]
-
-    def of_chain(self, chain: Sequence[int]) -> tuple[float, float]:
-        """Return (right answers, money) of a chain."""
-        reached = [self.deferred_by(chain[:length]) for length in range(len(chain))]
-        kept = (
-            (here - later)[0, model] for model, (here, later) in zip(chain, itertools.pairwise(reached), strict=False)
-        )
-        right = reached[-1][0, chain[-1]] + sum(kept)
-        cost = sum(here[1, model] for model, here in zip(chain, reached, strict=True))
-        return float(right), float(cost)
-
-
-def _threshold_between_top_values(confidence: np.ndarray) -> float:
-    """Return the threshold halfway between the two largest confidences; 1 if all confidences are equal."""
-    values = np.unique(confidence)
-    return float(values[-2:].mean()) if values.size > 1 else 1.0
-
-
-def _grow_chain(first: int, sums: _DeferredSums) -> list[tuple[int, ...]]:
-    """Grow a chain from one model greedily, and return its prefixes of three or more models."""
-    chain = (first,)
-    while len(chain) < LONGEST_CHAIN and (later := range(chain[-1] + 1, sums.k)):
-        right, cost = sums.deferred_by(chain)
-        worth = (right[later] - right[chain[-1]]) / np.maximum(cost[later], np.finfo(float).tiny)
-        if worth.max() <= 0:
-            break
-        chain = (*chain, later[int(worth.argmax())])
-    return [chain[:length] for length in range(3, len(chain) + 1)]
-
-
 _ROUNDING = 1e-6  # of an error, and of a bill, in single precision
 _score_pairs = compiled(score_pairs, runs="long")
 _score_agreement = compiled(score_agreement, runs="long")
@@ -402,7 +293,7 @@ def score_candidates(
     rows = calibrate_padded_rows(calibrators, training, query_cost)
     table, label_penalty = jax.tree.map(np.asarray, _score_pairs(replace(rows, answer=None), blending))
     table = _keep_corners(table, _undominated(table, label_penalty), admits)
-    chains = _chains_of_verdicts(calibrators, training, query_cost, blending)
+    chains = score_chains_of_verdicts(calibrators, training, query_cost, blending)
     if chains is not None:
         table = join([table, _keep_corners(chains, np.arange(len(chains.cost)), admits)])
     if training.answer is None:
@@ -410,20 +301,6 @@ def score_candidates(
     agreement = jax.tree.map(np.asarray, _score_agreement(rows, blending))
     agreement = _keep_corners(agreement, np.flatnonzero(np.isfinite(agreement.penalty)), admits)
     return table, agreement if agreement.cost.size else None
-
-
-def _chains_of_verdicts(
-    calibrators: Calibrator, training: TrainingRows, query_cost: Any, blending: Blending
-) -> Candidates | None:
-    """Score chains of three or more models; None unless confidences are verdicts and no model may abstain."""
-    logprob, correct, included = map(np.asarray, training[:3])
-    if blending.abstain_worth is not None or not are_verdicts(logprob, included):
-        return None
-    confidence = np.asarray(calibrate_rows(calibrators, logprob), float)
-    right = blend_labels(confidence, correct, included, float(blending.label))
-    return score_chains(
-        confidence, right, np.asarray(included.all(1)), np.broadcast_to(np.asarray(query_cost, float), logprob.shape)
-    )
 
 
 def _undominated(table: Candidates, label_penalty: np.ndarray) -> np.ndarray:
@@ -460,3 +337,96 @@ def _keep_corners(
     kept = table.take(np.concatenate([allowed[is_single], corners]))
     no_chains = np.full((len(kept.cost), kept.k), np.nan, kept.cost.dtype)
     return kept if kept.chain is not None else replace(kept, chain=no_chains)  # so that all tables can be joined
+
+
+_THRESHOLDS = 16  # thresholds of each model at which the weights are estimated
+_PRIOR = 300  # weight of the prior, in labels
+
+
+def estimate_blending(log: Log, fitted: Calibrator, abstain_worth: Any = None) -> Blending:
+    """Estimate the blending weights (a, b) by cross-fitted least squares; the defaults for one model or few labels.
+
+    Args:
+        log: the log, of which at most 5,000 labelled queries are drawn at random.
+        fitted: (k,) calibrators fitted to the log, whose transform and stated values are used.
+        abstain_worth: () worth of an abstention, in right answers; None: models do not abstain.
+
+    >>> import rcjax
+    >>> from rcjax.model.calibrated_models import fit_calibrated
+    >>> log = rcjax.sample_log(300, seed=0)
+    >>> blending = estimate_blending(log, fit_calibrated(log).calibrators)
+    >>> 0 <= blending.calibrated <= 1, 0 <= blending.conditional <= 1, 0 <= blending.label <= 1
+    (True, True, True)
+    """
+    return Blending(*_estimate_weights(log, fitted), abstain_worth)
+
+
+def _estimate_weights(log: Log, fitted: Calibrator) -> tuple[float | Array, float | Array]:
+    labelled = log.labelled & np.asarray(log.answered)
+    defaults = (Blending.calibrated, Blending.conditional)
+    if not labelled.any(1).all():  # drop queries without labels first, so that folds have equal numbers of labels
+        log, labelled = log.take(labelled.any(1)), labelled[labelled.any(1)]
+    if log.n_queries > ENOUGH_QUERIES:
+        rows = draw_enough(np.arange(log.n_queries))
+        log, labelled = log.take(rows), labelled[rows]
+    if len(log.models) < 2 or labelled.all(1).sum() < 2 * FOLDS:
+        return defaults
+    fold = deal_folds(np.asarray(labelled.all(1)))
+    sums = [_normal_equations(log, fitted, labelled, fold == number) for number in range(FOLDS)]
+    square, product = (np.sum(part, axis=0) for part in zip(*sums, strict=True))
+    prior = np.trace(square) / 2 * _PRIOR / labelled.all(1).sum()
+    calibrated, conditional = _least_squares(square + prior * np.eye(2), product + prior * np.array(defaults))
+    return float(calibrated), float(conditional)
+
+
+def _normal_equations(
+    log: Log, fitted: Calibrator, labelled: np.ndarray, out: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the normal equations ((2, 2), (2,)), summed over pairs and thresholds.
+
+    Gains of the queries `out` (n,) are predicted from the other queries.
+    """
+    logprob = np.asarray(log.logprob, float)
+    right = np.where(labelled, np.asarray(log.correct, float), 0.0)
+    train = labelled & ~out[:, None]
+    training = TrainingRows(np.asarray(log.logprob), np.asarray(log.correct), train)
+    rows = calibrate_training_rows(refit_calibrators(fitted, training[:3]), training.padded())
+    confidence, conditional = np.asarray(rows.confidence, float), np.asarray(rows.conditional, float)
+    square, product = np.zeros((2, 2)), np.zeros(2)
+    for pair, (i, j) in enumerate(pairs(len(log.models))):
+        trained, tested = train[:, i] & train[:, j], labelled[:, i] & labelled[:, j] & out
+        if not (trained.any() and tested.any()):
+            continue
+        thresholds = np.unique(np.quantile(logprob[trained, i], np.linspace(0.04, 0.96, _THRESHOLDS), method="lower"))
+        first_by_itself = recentre(confidence[: len(out), i], right[:, i], trained) - right[:, i]
+        second_by_itself = recentre(confidence[: len(out), j], right[:, j], trained) - right[:, j]
+        second_by_first = recentre(conditional[pair, : len(out)], right[:, j], trained) - right[:, j]
+        changes = second_by_itself - first_by_itself, second_by_first - first_by_itself
+        gain = right[:, j] - right[:, i]
+        deferred = logprob[:, i, None] <= thresholds
+        predicted = np.stack([*changes, gain])[:, trained] @ deferred[trained] / trained.sum()
+        observed = gain[tested] @ deferred[tested] / tested.sum()
+        square += predicted[:2] @ predicted[:2].T
+        product += predicted[:2] @ (observed - predicted[2])
+    return square, product
+
+
+def _least_squares(square: np.ndarray, product: np.ndarray) -> np.ndarray:
+    """Minimise x'Sx − 2x'p over x ≥ 0 with a sum of at most 1: (2,).
+
+    >>> _least_squares(np.eye(2), np.array([0.2, 0.3])).tolist(), _least_squares(np.eye(2), np.array([2.0, 0])).tolist()
+    ([0.2, 0.3], [1.0, 0.0])
+    """
+    # The minimum is inside, on one of the three edges, or at the origin.
+    curvature = square[0, 0] + square[1, 1] - 2 * square[0, 1]
+    share = np.clip(_ratio(square[1, 1] - square[0, 1] + product[0] - product[1], curvature), 0, 1)
+    tries = [np.zeros(2), np.array([share, 1 - share])]
+    tries += [np.eye(2)[n] * np.clip(_ratio(product[n], square[n, n]), 0, 1) for n in range(2)]
+    if np.linalg.matrix_rank(square) == 2:
+        tries.append(np.linalg.solve(square, product))
+    feasible = [x for x in tries if (x >= 0).all() and x.sum() <= 1 + 1e-12]
+    return min(feasible, key=lambda x: float(x @ square @ x - 2 * x @ product))
+
+
+def _ratio(above: float, below: float) -> float:
+    return above / below if below > 0 else 0.0

@@ -28,7 +28,6 @@ from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, expected_log
 from rcjax.policy.spec import CascadeSet, SecondsLimit, Spec
 from rcjax.solving.frontier.frontier import Frontier, InfeasibleError, make_frontier
-from rcjax.solving.frontier.hull import lower_hull
 from rcjax.solving.frontier.points import (
     LossTerms,
     Points,
@@ -36,12 +35,12 @@ from rcjax.solving.frontier.points import (
     Policies,
     abstain_worth_at,
     check_lam,
+    lower_hull,
 )
-from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.candidates import Blending, Candidates, TrainingRows, draw_enough
 from rcjax.tuning.cross_validation import CandidateSet, CrossValidation, cross_validate, sample_queries
 from rcjax.tuning.replaying.walk import require_complete, waiting_times_on_log
-from rcjax.tuning.scoring import impute_query_cost, score_candidates
+from rcjax.tuning.scoring import estimate_blending, impute_query_cost, score_candidates
 
 
 @dataclasses.dataclass(frozen=True)

@@ -41,8 +41,15 @@ from rcjax.solving.frontier.frontier import (
     position_within,
     tuning_provenance,
 )
-from rcjax.solving.frontier.hull import lower_hull, position_weights, thin_hull
-from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Policies
+from rcjax.solving.frontier.points import (
+    LossTerms,
+    Points,
+    PointStatus,
+    Policies,
+    lower_hull,
+    position_weights,
+    thin_hull,
+)
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import CHEAPER, Certificate, certify, loss_terms_of_rungs
 from rcjax.tuning.replaying.comparing import (

@@ -16,7 +16,7 @@ from rcjax.policy import Defer, Ladder, Policy, Rule, load_policy, policy as pol
 from rcjax.policy.ladder import policy_from_json
 from rcjax.policy.policy import hash_to_uniform
 from rcjax.policy.spec import Target
-from rcjax.solving.frontier.hull import lower_hull, thin_hull
+from rcjax.solving.frontier.points import lower_hull, thin_hull
 
 CHEAP = make_policy(expected={"error": 0.3, "cost": 1e-5, "error_low": 0.25, "level": 0.9})
 DEAR = make_policy(

@@ -10,8 +10,8 @@ from scipy.optimize import minimize
 from rcjax.model.calibrated_models import fit_calibrated
 from rcjax.model.label_outcomes import deal_folds
 from rcjax.tuning import blending, candidates
-from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.candidates import Blending, draw_enough
+from rcjax.tuning.scoring import estimate_blending
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -10,11 +10,11 @@ from helpers.selection_references import draws_of, make_log
 
 import rcjax
 from rcjax.model.calibrated_models import fit_calibrated
-from rcjax.solving.frontier.hull import lower_hull
+from rcjax.solving.frontier.points import lower_hull
 from rcjax.tuning import bootstrapping
-from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.bootstrapping import bootstrap, percentile_intervals
 from rcjax.tuning.candidates import RESAMPLED_RUNGS
+from rcjax.tuning.scoring import estimate_blending
 from rcjax.tuning.search import search_of
 
 pytestmark = pytest.mark.usefixtures("float64")

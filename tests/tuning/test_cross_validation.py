@@ -13,7 +13,6 @@ import rcjax
 from rcjax.model.fitting import fit_near
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.points import abstain_worth_at, lam_range
-from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.candidates import Blending, TrainingRows
 from rcjax.tuning.cross_validation import (
     BUDGETS,
@@ -26,7 +25,7 @@ from rcjax.tuning.cross_validation import (
     cross_validate,
     targets_of,
 )
-from rcjax.tuning.scoring import _score_agreement, _score_pairs, calibrate_padded_rows
+from rcjax.tuning.scoring import _score_agreement, _score_pairs, calibrate_padded_rows, estimate_blending
 
 pytestmark = pytest.mark.usefixtures("float64")
 

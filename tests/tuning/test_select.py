@@ -11,12 +11,11 @@ from helpers.cross_validation_references import every_policy, useful
 from helpers.selection_references import as_rows, make_log
 
 import rcjax
-from rcjax.solving.frontier.hull import lower_hull
-from rcjax.solving.frontier.points import PointStatus, lam_range
+from rcjax.solving.frontier.points import PointStatus, lam_range, lower_hull
 from rcjax.tuning import search
-from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.candidates import Blending
 from rcjax.tuning.cross_validation import N_LAM, CrossValidation, Gain, SetGain, Targets
+from rcjax.tuning.scoring import estimate_blending
 from rcjax.tuning.search import select_frontier
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -15,9 +15,9 @@ from rcjax.policy.comparison import recorded_comparison
 from rcjax.policy.ladder import Period
 from rcjax.policy.spec import Spec, Target
 from rcjax.tuning import search
-from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.cross_validation import CrossValidation, Gain
 from rcjax.tuning.replaying.comparing import QueryLosses
+from rcjax.tuning.scoring import estimate_blending
 from rcjax.tuning.tune import _with_policy, describe_models, note_predicted, tune_in_stages
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -27,7 +27,7 @@ from rcjax.policy.error_kind import ERRORS, ErrorKind, penalised
 from rcjax.policy.ladder import Ladder, penalty
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import recorded_tuning
-from rcjax.solving.frontier.hull import shares_at_bill
+from rcjax.solving.frontier.points import shares_at_bill
 from rcjax.tuning.replaying.replay import replay_queries, replay_rungs, replay_stream
 from rcjax.tuning.replaying.walk import require_complete
 

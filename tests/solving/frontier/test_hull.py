@@ -7,7 +7,7 @@ from hypothesis.extra import numpy as arrays
 
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.frontier import best_point
-from rcjax.solving.frontier.hull import lower_hull, pareto
+from rcjax.solving.frontier.points import lower_hull, pareto
 
 UNIT = st.integers(0, 20).map(lambda n: n / 20)  # many ties
 

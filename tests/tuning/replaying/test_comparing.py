@@ -8,7 +8,7 @@ import pytest
 import rcjax
 from rcjax.policy.comparison import IN_SERVICE
 from rcjax.policy.following import Bill
-from rcjax.solving.frontier.hull import position_weights
+from rcjax.solving.frontier.points import position_weights
 from rcjax.tuning.replaying.comparing import best_single_for, compare_policy, default_today, paired_error
 
 pytestmark = pytest.mark.usefixtures("float64")
