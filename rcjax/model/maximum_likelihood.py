@@ -289,7 +289,7 @@ def fit_marginal(
         confidence: (n,) calibrated confidence.
         answered: (n,) whether there is an answer.
         stated: (A,) confidences that become atoms, padded with infinity; None: the atoms of `start`.
-        start: marginal that the confidences are drawn from.
+        start: marginal that the confidences are drawn from, at whose mixture the fit starts.
     """
     if stated is None and start is not None and start.atoms is not None:
         stated = start.atoms.value

@@ -38,6 +38,7 @@ from rcjax.model.calibration import Calibrator, Transform, calibrate_all
 from rcjax.model.fitting import FittedRows, fit_marginals, fit_tied_pairs, pair_taus, stated_confidences
 from rcjax.model.likelihood import pairs_by_likelihood
 from rcjax.model.marginals import Marginal
+from rcjax.policy.spec import CASCADE_SETS, CascadeSet
 from rcjax.solving.bellman import AdaptiveTables, CascadePlan, SearchTables, list_cascades
 from rcjax.solving.frontier.points import LossTerms, Points as FrontierPoints, PointStatus, Policies, check_lam
 from rcjax.solving.optimum import adaptive_points, optimise, points_at
@@ -248,8 +249,8 @@ def _held_out_figures(data: Data, fit: Fit, sample: jax.Array, rows: jax.Array, 
 
 
 #: A search of `solve_frontier`, or the best single model or pair by the labels of the log.
-SweepSearch = Literal["all", "full", "adaptive", "labels"] | Sequence[Sequence[str]]
-NAMED_SEARCHES = ("all", "full", "adaptive", "labels")
+SweepSearch = CascadeSet | Literal["labels"]
+NAMED_SEARCHES = (*CASCADE_SETS, "labels")
 #: Problems per batch, on a CPU and on an accelerator. On a CPU a batch is some seconds of work, so that a killed sweep
 #: loses little; an accelerator solves as many at a time as its memory allows.
 PROBLEMS, MANY_PROBLEMS = 256, 4096
