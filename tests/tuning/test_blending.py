@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 from rcjax.model.calibrated_models import fit_calibrated
 from rcjax.model.label_outcomes import deal_folds
-from rcjax.tuning import blending, candidates
+from rcjax.tuning import candidates, scoring
 from rcjax.tuning.candidates import Blending, draw_enough
 from rcjax.tuning.scoring import estimate_blending
 
@@ -27,7 +27,7 @@ def test_without_enough_labels_weights_are_the_defaults():
 
 def test_weights_are_of_queries_drawn_from_the_whole_log(monkeypatch):
     monkeypatch.setattr(candidates, "ENOUGH_QUERIES", 100)
-    monkeypatch.setattr(blending, "ENOUGH_QUERIES", 100)
+    monkeypatch.setattr(scoring, "ENOUGH_QUERIES", 100)
     log = make_log(200, 3, seed=4)
     first, drawn = (log.take(rows) for rows in (np.arange(100), draw_enough(np.arange(200))))
     found = estimate_blending(log, fit_calibrated(log).calibrators)
@@ -86,7 +86,7 @@ def test_weights_have_the_least_squares_of_a_grid():
     for number in range(200):
         rows = rng.normal(size=(1 + number % 3, 2)) * 10.0 ** rng.integers(-3, 3)
         square, product = rows.T @ rows, rng.normal(size=2) * (number % 7 > 0) * 10.0 ** rng.integers(-3, 3)
-        found = blending._least_squares(square, product)
+        found = scoring._least_squares(square, product)
         misfits = [(x * (x @ square)).sum(-1) - 2 * x @ product for x in (found, grid)]
         assert (found >= 0).all()
         assert found.sum() <= 1 + 1e-12
