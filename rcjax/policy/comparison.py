@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from rcjax._base.codec import Amount, Between, Record, read_value
 from rcjax._base.figures import Z_ONE_SIDED_95, Money, format_number, percent
-from rcjax.policy.counted import ERRORS, Counted
+from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.policy import AbstractPolicy
 
 #: The entry of a policy's provenance that records its comparison.
@@ -26,9 +26,9 @@ _ASSUMED = " (assumed: give --today)"
 #: Least share of the queries with which a rung is mentioned: a smaller share is rounded to 0.0 %.
 LEAST_SHARE = 5e-4
 
-_EQUAL = 1e-3  # relative difference up to which two bills count as equal
-_ALIKE = 0.01  # difference of errors up to which two policies may count as alike
-_HARDLY = 0.05  # saved share of a bill below which a cascade may not be worth its upkeep
+_COST_TOLERANCE = 1e-3  # relative difference up to which two bills count as equal
+_LEAST_ERROR_GAP = 0.01  # difference of errors up to which two policies may count as alike
+_LEAST_SAVING = 0.05  # saved share of a bill below which a cascade may not be worth its upkeep
 
 Role = Literal["today", "single"]
 _ROLES: Mapping[str, str] = {"today": "today's", "single": "best for no more money"}
@@ -44,7 +44,7 @@ class Rival(Record):
         error: share of the queries answered wrongly; abstentions count at their price.
         cost: mean cost of the rival, in dollars per query.
         error_difference: error of the policy minus `error`.
-        se: standard error of `error_difference`, paired by query; 0 where the policy is the rival.
+        se: standard error of `error_difference`, paired by query; 0 if the policy is the rival itself.
 
     >>> rival = Rival("large", "today", error=0.12, cost=2e-4, error_difference=0.003, se=0.006)
     >>> rival.title, rival.gap("error"), rival.gap(), rival.worst
@@ -72,7 +72,7 @@ class Rival(Record):
         """Describe how much more, or less, the policy errs than the rival, in percentage points.
 
         Args:
-            noun: noun of the counted quantity, for a sentence that goes on with the rival; empty for a table, which
+            noun: noun of the kind of error, for a sentence that goes on with the rival; empty for a table, which
                 says "none" if the policy is the rival.
         """
         if not noun and self.error_difference == self.se == 0:
@@ -176,7 +176,7 @@ class Comparison(Record):
         return next((rival for rival in self.rivals if rival.role == "single"), None)
 
     @property
-    def keeps_today(self) -> bool:
+    def is_todays_policy(self) -> bool:
         """Whether the policy is the one in use today."""
         return self.today is not None and self.today.se == 0
 
@@ -190,10 +190,10 @@ class Comparison(Record):
         return self.today is not None and self.today.error_difference - 1.96 * self.today.se > margin
 
     @property
-    def dominated(self) -> bool:
+    def is_dominated(self) -> bool:
         """Whether today's model or policy costs no more and errs no more, on fresh queries."""
         today = self.today
-        if today is None or self.keeps_today or not self.fresh:
+        if today is None or self.is_todays_policy or not self.fresh:
             return False
         return today.cost <= self.cost and today.error_difference >= 0
 
@@ -218,26 +218,26 @@ class Comparison(Record):
         advice = "--match bounds this difference when you tune"
         return f"{now.subject} has less {noun} here, where the tuning expected more: {advice}"
 
-    def headline(self, money: Money, counted: Counted = ERRORS) -> str:
+    def headline(self, money: Money, error_kind: ErrorKind = ERRORS) -> str:
         """Return the change from today's, and a gain that is not supported, as a sentence without a subject.
 
         >>> today = Rival("large", "today", error=0.12, cost=2e-4, error_difference=0.003, se=0.006)
         >>> Comparison(0.123, 5e-5, 300, False, (today,)).headline(Money(1e8, "month"))
         "saves $15,000 of $20,000 a month (75 %), at ... than large alone, today's; at worst (95 %) 1.3 points more"
         """
-        change, gain = self._describe_change(money, counted), self.unsupported_gain
-        return change if gain is None else f"{change}; {gain.describe(f'points of {counted.noun}')}"
+        change, gain = self._describe_change(money, error_kind), self.unsupported_gain
+        return change if gain is None else f"{change}; {gain.describe(f'points of {error_kind.noun}')}"
 
-    def _describe_change(self, money: Money, counted: Counted) -> str:
+    def _describe_change(self, money: Money, error_kind: ErrorKind) -> str:
         today = self.today
         if today is None:
-            return f"{counted.does(percent(self.error))} at {money.full(self.cost)}"
-        if self.keeps_today:
+            return f"{error_kind.does(percent(self.error))} at {money.full(self.cost)}"
+        if self.is_todays_policy:
             return f"costs {money.full(self.cost)} as before{_ASSUMED * self.assumed}"
-        at = f"{today.gap(counted.noun)} {today.title}{_ASSUMED * self.assumed}"
+        at = f"{today.gap(error_kind.noun)} {today.title}{_ASSUMED * self.assumed}"
         at += "" if self.fresh else f"; at worst (95 %) {today.worst}"
         saved, scale = today.cost - self.cost, max(today.cost, self.cost)
-        if abs(saved) <= _EQUAL * scale:
+        if abs(saved) <= _COST_TOLERANCE * scale:
             return f"costs the same, {money.full(self.cost)}, at {at}"
         if saved > 0:
             share = percent(saved / today.cost, 0)
@@ -256,14 +256,18 @@ class Comparison(Record):
         >>> Comparison(0.117, 2e-4, 300, False, (today,)).doubt()
         'large alone does as well within chance, for no more money, and is simpler'
         """
-        if self.fresh or self.keeps_today or self.unsupported_gain is not None:
+        if self.fresh or self.is_todays_policy or self.unsupported_gain is not None:
             return None
-        alike = [rival for rival in self.rivals if -rival.error_difference <= min(Z_ONE_SIDED_95 * rival.se, _ALIKE)]
+
+        def is_alike(rival: Rival) -> bool:
+            return -rival.error_difference <= min(Z_ONE_SIDED_95 * rival.se, _LEAST_ERROR_GAP)
+
+        alike = [*filter(is_alike, self.rivals)]
         for rival in alike:
-            if rival.cost <= self.cost * (1 + _EQUAL):
+            if rival.cost <= self.cost * (1 + _COST_TOLERANCE):
                 return f"{rival.subject} does as well within chance, for no more money, and is simpler"
         for rival in alike:
-            if rival.role == "today" and self.cost > (1 - _HARDLY) * rival.cost:
+            if rival.role == "today" and self.cost > (1 - _LEAST_SAVING) * rival.cost:
                 return f"to save {percent(1 - self.cost / rival.cost, 0)} may not be worth a cascade"
         return None
 
@@ -273,13 +277,13 @@ class Comparison(Record):
         rivals = ((rival.title, money.show(rival.cost), percent(rival.error), rival.gap()) for rival in self.rivals)
         return [policy, *rivals]
 
-    def last_error(self, counted: Counted = ERRORS) -> str | None:
+    def last_error(self, error_kind: ErrorKind = ERRORS) -> str | None:
         """Return a sentence with the costs of the next and the last avoided error; None if neither is known.
 
         >>> Comparison(0.1, 1e-4, 300, True, (), next_error_cost=0.0112, last_error_cost=0.002).last_error()
         'the next error avoided costs $0.0112, the last one $0.00200'
         """
-        avoided = counted.unit.removeprefix("one ").removeprefix("a ")
+        avoided = error_kind.unit.removeprefix("one ").removeprefix("a ")
         after, before = (cost and f"${format_number(cost)}" for cost in (self.next_error_cost, self.last_error_cost))
         if after and before and after != before:
             return f"the next {avoided} avoided costs {after}, the last one {before}"
@@ -318,7 +322,7 @@ def advise(
     policy: AbstractPolicy,
     comparison: Comparison,
     money: Money,
-    counted: Counted = ERRORS,
+    error_kind: ErrorKind = ERRORS,
     margin: float | None = None,
 ) -> str:
     """Return the advice on a policy in a sentence: to use it, keep it or not use it, and what this changes.
@@ -329,14 +333,14 @@ def advise(
         policy: the policy.
         comparison: comparison of the policy with today's.
         money: unit of the amounts.
-        counted: words for the counted quantity.
+        error_kind: kind of error, with its words.
         margin: tolerated error above today's that the policy was tuned for; None for another target.
     """
     broken = comparison.fresh and margin is not None and comparison.exceeds(margin)
-    verb = "keep" if comparison.keeps_today else "do not use" if comparison.dominated or broken else "use"
+    verb = "keep" if comparison.is_todays_policy else "do not use" if comparison.is_dominated or broken else "use"
     where = f"on {comparison.queries:,} fresh queries " if comparison.fresh else "by this log "
-    where = "" if comparison.keeps_today and not comparison.fresh else where
-    advice = f"{verb} {describe_rungs(policy)}: {where}it {comparison.headline(money, counted)}"
+    where = "" if comparison.is_todays_policy and not comparison.fresh else where
+    advice = f"{verb} {describe_rungs(policy)}: {where}it {comparison.headline(money, error_kind)}"
     is_cascade = len({name for rung in policy.adjacent_rungs for name in rung.models}) > 1
     return "; but ".join(filter(None, (advice, comparison.doubt() if is_cascade else None)))
 

@@ -24,7 +24,7 @@ from types import MappingProxyType, NoneType
 from typing import Any, Literal, cast
 
 from rcjax._base.codec import describe_type, number, require_instance, takes, visible, whole_number
-from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, draw_lot
+from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, hash_to_uniform
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
 from rcjax.serving.billing import Billing, reserve_client_money
@@ -396,7 +396,7 @@ class Cascade:
         name = uuid.uuid4().hex if query_id is None else str(query_id)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         share = self.shadow_share.count_and_share(time.time()) if self.shadow else 0.0
-        is_shadow_query = share > 0 and draw_lot("shadow", self._draw_key(name, conversation)) < share
+        is_shadow_query = share > 0 and hash_to_uniform("shadow", self._draw_key(name, conversation)) < share
         form = request_form_of(conversation, options)
         return Query(name, conversation, options, is_shadow_query=is_shadow_query, request_form=form)
 
