@@ -170,7 +170,7 @@ class Replacement:
             return self.against
         replaces, then = self.replaces(broken=broken), ""
         if self.saving is not None and self.saving.suffices == replaces:
-            then = self.saving.describe(counted.noun)
+            then = self.saving.describe(error_kind.noun)
         elif not replaces:
             price = f", where {error_kind.unit} costs ${format_number(1 / self.lam)}" if self.lam else ""
             together = f"{error_kind.noun} and money together{price}"
