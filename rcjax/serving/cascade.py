@@ -290,13 +290,10 @@ class Cascade:
 
     @property
     def fallbacks(self) -> tuple[str, ...]:
-        """Models to ask after all models of a rung have failed: today's, as recorded, then the dearest of the policy.
-
-        A model that every rung asks is none of them.
-        """
+        """Models to ask if all models of a rung fail: today's, as recorded, then the dearest of the policy."""
         cost, parts = self.policy.cost, [part for rung in self.policy.rungs for part in rung.cascades]
         names = self.policy.tuning.get("today"), max(cost, key=cost.__getitem__)
-        known = [name for name in names if name in self.all_models]
+        known = [name for name in names if name in self.all_models]  # today's may be a policy, or not served
         return tuple(dict.fromkeys(name for name in known if any(name not in part.models for part in parts)))
 
     def estimate_cost(self, query: Query) -> float:
@@ -366,7 +363,7 @@ class Cascade:
             query = replace(query, position=position, rung=reported_rung, is_shadow_query=is_shadow)
             try:
                 result = await self._run_cascade(policy, query, end, exchanges, deliver)
-                if _may_fall_back(result, exchanges):
+                if result.status == "failed":
                     result = await self._fall_back(result, end, exchanges, deliver)
             except BaseException:  # otherwise the sample would be of the queries that end well, the easy ones
                 self._log_unasked(query, self.all_models, exchanges)
@@ -486,7 +483,10 @@ class Cascade:
     async def _fall_back(
         self, failed: Result, end: float | None, exchanges: list[Exchange], deliver: Deliver | None
     ) -> Result:
-        """Ask the fallbacks after a failed result, as far as time and money allow; the first answer is kept."""
+        """Ask the fallbacks, as far as time and money allow, unless there is a reply or the request was refused."""
+        has_reply = failed.completion is not None or any(exchange.is_delivered for exchange in exchanges)
+        if has_reply or all(exchange.failure.is_refusal for exchange in exchanges if exchange.failure):
+            return failed
         query, asked = failed.query, {call.model for call in failed.calls}
         for model in (name for name in self.fallbacks if name not in asked):
             left = None if end is None else end - time.monotonic()
@@ -494,26 +494,17 @@ class Cascade:
                 break
             query = replace(query, charge=replace(self.billing.charge, step=len(exchanges) + 1))
             rung = next((rung for rung in self.policy.rungs if model in rung.models), None)
-            with self._reserve_fallback(query, model) as is_covered:
-                if not is_covered:
+            cost = self._estimate_sum(query, [model])
+            with (  # no money covers the second candidate, in place of a cheapest answer
+                self.billing.reserve_candidate((cost, math.inf), float, query.client) as reserved,
+                reserve_client_money.get()(cost),
+            ):
+                if reserved == math.inf:
                     continue
                 exchange = await self._model_caller.call(query, model, rung, exchanges, left, deliver=deliver)
             if exchange.is_delivered or exchange.completion is not None:
                 return make_result(query, "answered" if exchange.call.text else "failed", exchange, exchanges)
         return make_result(query, "failed", None, exchanges)
-
-    @contextmanager
-    def _reserve_fallback(self, query: Query, model: str) -> Iterator[bool]:
-        """Put aside money of the policy and of the client; yield whether the policy's money covers the model."""
-
-        def estimate_cost(models: Sequence[str]) -> float:
-            return self._estimate_sum(query, models) if models else math.inf  # no model is never covered
-
-        with (
-            self.billing.reserve_candidate(((model,), ()), estimate_cost, query.client) as covered,
-            reserve_client_money.get()(partial(self._estimate_sum, query, covered)),
-        ):
-            yield bool(covered)
 
     async def _ask_both(
         self, policy: Policy, query: Query, seconds: float | None, exchanges: list[Exchange]
@@ -531,13 +522,6 @@ class Cascade:
         finally:
             exchanges.extend(exchange for record in records for exchange in record)
         return {exchange.model: exchange for record in records for exchange in record}
-
-
-def _may_fall_back(result: Result, exchanges: Sequence[Exchange]) -> bool:
-    """Return whether a result has no reply at all, and the models have not all refused the request itself."""
-    has_reply = result.completion is not None or any(exchange.is_delivered for exchange in exchanges)
-    failures = [exchange.failure for exchange in exchanges if exchange.failure is not None]
-    return result.status == "failed" and not has_reply and not all(failure.is_refusal for failure in failures)
 
 
 def _best_so_far(exchanges: Sequence[Exchange]) -> tuple[Literal["best so far", "failed"], Exchange | None]:
