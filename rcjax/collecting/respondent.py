@@ -271,8 +271,6 @@ class Respondent:
 
         Raises CallError if no reply came, StoppedError if the model is not asked any more, and NotCoveredError.
         """
-        # The second question may repeat a reply with lone surrogates, which cannot be sent.
-        messages = json.loads(json.dumps(messages, ensure_ascii=False, default=str).encode(errors="replace"))
         attempt, waits = 1, 0
         while True:
             await self._wait_until_allowed()

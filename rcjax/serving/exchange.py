@@ -7,6 +7,7 @@ free. `rcjax.collecting.respondent` sends those of a collection, within a budget
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -151,7 +152,9 @@ class Exchange:
             follow_up = signal.follow_up(messages, reply)
         if follow_up is not None:
             with _signal_errors():
-                conversation, options = list(follow_up[0]), {**follow_up[1], **endpoint.routing}
+                # It may repeat a reply with lone surrogates, which cannot be sent.
+                text = json.dumps(follow_up[0], ensure_ascii=False, default=str).encode(errors="replace")
+                conversation, options = json.loads(text), {**follow_up[1], **endpoint.routing}
             second = read_reply(await send(endpoint, conversation, options, self.usage))
         with _signal_errors():
             reading = signal.read(reply, second)

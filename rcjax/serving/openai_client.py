@@ -447,7 +447,8 @@ def _error_of_client(error: Exception, connected: bool = False) -> CallError:
         return CallError(f"{name} ({code})" if code else name, failure, kind=kind)
     if kinds & {"TransportError", "ClientError"}:
         return connection_error(timed_out=timed_out, transient=not connected)
-    return CallError(f"the client failed: {type(error).__name__}", kind="the client failed")
+    failure = Failure(charged=connected)  # before a response, it failed to make the request: nothing was sent
+    return CallError(f"the client failed: {type(error).__name__}", failure, kind="the client failed")
 
 
 def _class_names(error: BaseException) -> set[str]:

@@ -240,6 +240,20 @@ def test_a_verification_that_fails_leaves_the_answer_and_its_cost():
     assert [has_failed(call_row(call)) for call in result.calls] == [False, True, True]
     assert result.cost == pytest.approx((100 * 0.1 + 10 * 0.4) / 1e6)
 
+def test_the_question_about_a_reply_with_half_a_character_is_sent():
+    """HTTPX cannot encode a lone surrogate: the answer had no confidence, though `rcjax collect` gave it one."""
+    behave = script(small=[Response(completion("half \ud83d", usage=(100, 10))), verified(0.8)])
+    result, server = ask(behave, signal=signals.Verification())
+    assert "half ?" in server.requests[1]["messages"][0]["content"]
+    assert (result.status, result.text, len(server.requests)) == ("answered", "half \ud83d", 2)
+
+
+def test_a_request_that_was_never_sent_costs_nothing():
+    failed, _ = ask(script(), "half \ud83d")
+    assert [(call.error, call.cost, call.estimated) for call in failed.result.calls] == [
+        ("the client failed: UnicodeEncodeError", 0.0, False)
+    ] * 3
+
 
 # Money
 
