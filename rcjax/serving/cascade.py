@@ -148,7 +148,8 @@ class Cascade:
             per million tokens in place of the policy's. Without a price, each attempt costs the model's mean in the
             log. Models outside the policy are asked only on shadow queries, for a later tuning; models that the tuning
             has not seen need prices.
-        concurrency: largest number of requests in flight. A quarter as many requests of shadow calls come on top.
+        concurrency: largest number of requests in flight, without those that back off. A quarter as many requests of
+            shadow calls come on top.
         timeout: seconds for one attempt. An answer that takes longer, here or by a proxy's 504 or 524, may be charged,
             so it is not requested again.
         retries: retries of a request after 408, 409, 429, another 5xx, or a connection that fails or is lost.

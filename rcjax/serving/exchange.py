@@ -391,8 +391,9 @@ class ModelCaller:
             deliver: receives the answer while it comes, if the policy keeps it in any case.
         """
         exchange = Exchange(query, model, self.endpoints[model], pace=self._paces[model])
-        delivery = None
-        send = send_question = partial(self._send, self._shadow_slots if query.is_shadow_call else self._slots)
+        exchange.usage.slots = self._shadow_slots if query.is_shadow_call else self._slots
+        delivery: Delivery | None = None
+        send_question: SendRequest = self._send
         if deliver is not None:
             delivery = Delivery(deliver, Piece(model, query, calls_of(exchanges)))
             send_question = partial(self._forward, delivery)
@@ -400,7 +401,7 @@ class ModelCaller:
             try:
                 async with asyncio.timeout(seconds) as timer:
                     exchange.usage.end = timer.when()
-                    await exchange.run(send_question, send, self._checks)
+                    await exchange.run(send_question, self._send, self._checks)
             except TimeoutError:
                 exchange.fail(connection_error(timed_out=True))
                 if delivery is not None and delivery.seconds_waited > (seconds or 0.0) / 2:  # no fault of the model
@@ -432,17 +433,11 @@ class ModelCaller:
             self._warn_once("deliver", f"deliver= failed: {delivery.problem}: the answer is in the result")
 
     async def _send(
-        self,
-        slots: asyncio.Semaphore,
-        endpoint: Endpoint,
-        messages: Sequence[Mapping[str, Any]],
-        options: Mapping[str, Any],
-        usage: CallUsage,
+        self, endpoint: Endpoint, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], usage: CallUsage
     ) -> Mapping[str, Any]:
-        """Send a request when a slot is free, and return its completion."""
+        """Send a request and return its completion."""
         options = {name: value for name, value in options.items() if name != "stream_options"}
-        async with slots:
-            return await complete(endpoint.api_client, endpoint.upstream_model, messages, options, usage)
+        return await complete(endpoint.api_client, endpoint.upstream_model, messages, options, usage)
 
     async def _forward(
         self,
@@ -454,11 +449,10 @@ class ModelCaller:
     ) -> Mapping[str, Any]:
         """Send a request, and deliver the answer piece by piece while it comes; answers that vote are not delivered."""
         if endpoint.samples > 1 or (endpoint.signal is not None and options.get("n", 1) != 1):
-            return await self._send(self._slots, endpoint, messages, options, usage)
-        async with self._slots:
-            completion = await stream(
-                endpoint.api_client, endpoint.upstream_model, messages, options, usage, delivery.forward
-            )
+            return await self._send(endpoint, messages, options, usage)
+        completion = await stream(
+            endpoint.api_client, endpoint.upstream_model, messages, options, usage, delivery.forward
+        )
         if endpoint.signal is None:
             await delivery.flush()
         await delivery.end()

@@ -19,7 +19,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache
 from http import HTTPStatus
@@ -279,20 +279,22 @@ async def complete(
 
     Raises CallError if no completion came back.
     """
-    response, input_bytes = await _post(api_client, usage, model, messages, options)
-    usage.settle_request(input_bytes)
+    async with _post(api_client, usage, model, messages, options) as (response, input_bytes):
+        usage.settle_request(input_bytes)
     if NOT_READ in response.extensions:
         usage.add(None, input_bytes)
         raise malformed_error(response.extensions[NOT_READ])
     return read_completion(response.content, usage, input_bytes)
 
 
+@asynccontextmanager
 async def _post(
     api_client: Any, usage: CallUsage, model: str, messages: Any, options: Mapping[str, Any], **streaming: Any
-) -> tuple[Any, int]:
-    """Send a request, with retries, and return the response, unread if it streams, and the bytes of the request.
+) -> AsyncIterator[tuple[Any, int]]:
+    """Send a request, with retries, and yield the response, unread if it streams, and the bytes of the request.
 
-    The usage counts the request as under way. Retries of the client would hide what each attempt costs.
+    The usage counts the request as under way. Each attempt takes one of its slots; a back-off takes none. Retries of
+    the client would hide what each attempt costs.
     `chat.completions.create` would convert each part of a request by its type hints, and build objects of a reply.
     """
     fields = {name: value for name, value in options.items() if name not in _POST_NAMES}
@@ -304,14 +306,19 @@ async def _post(
     while True:
         headers = {RETRY_HEADER: str(retries), **(arguments.get("headers") or {})}
         more: Any = {**arguments, "headers": headers, "max_retries": 0}
-        input_bytes, start = usage.begin_request(messages, options), time.perf_counter()
-        try:
-            posted = api_client.post("/chat/completions", cast_to=HTTP.Response, body=body, options=more, **streaming)
-            response = await posted
-            usage.reply_seconds += time.perf_counter() - start
-            return response, input_bytes
-        except Exception as error:  # no error of a client may end a batch
-            problem = _error_of_client(error)
+        async with usage.slots or nullcontext():
+            input_bytes, start = usage.begin_request(messages, options), time.perf_counter()
+            try:
+                posted = api_client.post(
+                    "/chat/completions", cast_to=HTTP.Response, body=body, options=more, **streaming
+                )
+                response = await posted
+            except Exception as error:  # no error of a client may end a batch
+                problem = _error_of_client(error)
+            else:
+                usage.reply_seconds += time.perf_counter() - start
+                yield response, input_bytes
+                return
         wait = _retry_wait(problem.failure, retries, usage.end)
         if problem.failure.charged:  # a refused request is not charged
             usage.lose_request(may_go_on=problem.failure.timed_out)
@@ -363,24 +370,24 @@ async def stream(
     options = {**options, "stream_options": {**(options.get("stream_options") or {}), "include_usage": True}}
     assembly, problem, ended = Assembly(), None, False
     streaming = {"stream": True, "stream_cls": openai.AsyncStream[Any]}
-    response, input_bytes = await _post(api_client, usage, model, messages, options, **streaming)
-    try:
-        await _read_stream(response, assembly, usage, forward)
-        problem, ended = assembly.problem, True
-    except CallError as error:  # a chunk, or something unreadable, has arrived
-        problem, assembly.arrived = error, True
-    except Exception as error:
-        problem = _error_of_client(error, connected=True)
-    finally:
-        if NOT_READ in response.extensions:
-            problem = malformed_error(response.extensions[NOT_READ])
-            assembly.arrived = True
-        if not assembly.arrived and (problem is None or problem.failure.charged):
-            usage.lose_request(may_go_on=problem is None or problem.failure.timed_out)
-        else:
-            usage.settle_request(input_bytes)
-        usage.broken += assembly.arrived and not ended
-        completion = assembly.completion(usage, input_bytes)
+    async with _post(api_client, usage, model, messages, options, **streaming) as (response, input_bytes):
+        try:
+            await _read_stream(response, assembly, usage, forward)
+            problem, ended = assembly.problem, True
+        except CallError as error:  # a chunk, or something unreadable, has arrived
+            problem, assembly.arrived = error, True
+        except Exception as error:
+            problem = _error_of_client(error, connected=True)
+        finally:
+            if NOT_READ in response.extensions:
+                problem = malformed_error(response.extensions[NOT_READ])
+                assembly.arrived = True
+            if not assembly.arrived and (problem is None or problem.failure.charged):
+                usage.lose_request(may_go_on=problem is None or problem.failure.timed_out)
+            else:
+                usage.settle_request(input_bytes)
+            usage.broken += assembly.arrived and not ended
+            completion = assembly.completion(usage, input_bytes)
     if problem is not None:
         raise problem
     return completion

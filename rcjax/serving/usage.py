@@ -5,6 +5,7 @@ Standard library only.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -89,6 +90,8 @@ class CallUsage:
 
     end: float | None = None
     """Time limit of the call, by the event loop's clock: no retry waits until then. None without a limit."""
+    slots: asyncio.Semaphore | None = None
+    """Slots for requests in flight: each attempt takes one. None without a limit."""
     attempts: int = 0
     replies: int = 0
     reply_seconds: float = 0.0

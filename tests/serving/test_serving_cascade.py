@@ -153,6 +153,27 @@ def test_retries_wait_as_long_as_the_server_says_and_are_counted():
     assert result.calls[0].error == "HTTP 500"
 
 
+def test_a_request_that_backs_off_holds_up_no_other():
+    limited = [Response({"error": {}}, status=429, headers={"retry-after": "3"}), good("A", SURE)]
+
+    def behave(request, headers):
+        return limited.pop(0) if "limited" in str(request["messages"]) else good("A", SURE)
+
+    async def main():
+        async with (
+            serving(behave) as (server, client),
+            Cascade(POLICY, client, signal=signals.Choice(), concurrency=1) as cascade,
+        ):
+            waiting = asyncio.create_task(cascade.ask("limited"))
+            while not server.requests:
+                await asyncio.sleep(0.01)
+            async with asyncio.timeout(2.0):
+                await cascade.ask("other")
+            return (await waiting).calls[0].attempts, server.busiest
+
+    assert asyncio.run(main()) == (2, 1)
+
+
 def test_where_the_largest_fails_the_surest_answer_so_far_counts():
     behave = script(small=good("A", math.log(0.55)), middle=good("B", UNSURE), large=broken(400))
     result, _ = ask(behave)
@@ -239,6 +260,7 @@ def test_a_verification_that_fails_leaves_the_answer_and_its_cost():
     # An answer that a user gets is no failed call.
     assert [has_failed(call_row(call)) for call in result.calls] == [False, True, True]
     assert result.cost == pytest.approx((100 * 0.1 + 10 * 0.4) / 1e6)
+
 
 def test_the_question_about_a_reply_with_half_a_character_is_sent():
     """HTTPX cannot encode a lone surrogate: the answer had no confidence, though `rcjax collect` gave it one."""
