@@ -16,11 +16,11 @@ import time
 import uuid
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral
-from types import MappingProxyType, NoneType, TracebackType
+from types import MappingProxyType, NoneType
 from typing import Any, Literal, cast
 
 from rcjax._base.codec import describe_type, number, require_instance, takes, visible, whole_number
@@ -324,9 +324,7 @@ class Cascade:
     async def __aenter__(self) -> Cascade:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
     async def _answer(
@@ -346,9 +344,13 @@ class Cascade:
             rung = self.policy.rungs[rung_index]
             policy = rung.for_segment(query.segment)
             reported_rung = None if position is None else rung_index
+            # Before the first model is asked: its answer must not decide which queries are tuned on, and its line of
+            # the log says whether this is a shadow query.
             memory = shadow_resources.enter_context(self._keep_shadow()) if query.is_shadow_query else None
-            is_shadow = memory is not None and reservations.enter_context(self._reserve_others(policy.models, query))
+            is_shadow = False
             if memory is not None:
+                cost = self._estimate_sum(query, {*self.all_models}.difference(policy.models))
+                is_shadow = reservations.enter_context(self.billing.reserve_shadow(cost))
                 self._observe_shadow("asked" if is_shadow else "no money")
             query = replace(query, position=position, rung=reported_rung, is_shadow_query=is_shadow)
             try:
@@ -357,8 +359,7 @@ class Cascade:
                 self._log_unasked(query, self.all_models, exchanges)
                 raise
             finally:  # a client that disconnects still pays for the calls made
-                cost = rung.expected.get("cost") or 0.0
-                self.billing.pay(calls_of(exchanges), cost, query.client)
+                self.billing.pay(calls_of(exchanges), rung.expected.get("cost") or 0.0, query.client)
             others = [model for model in self.all_models if model not in {call.model for call in result.calls}]
             if memory is None or not is_shadow or not others:
                 return result, None
@@ -391,20 +392,9 @@ class Cascade:
         digest = hashlib.sha256(json.dumps(messages, default=str).encode()).hexdigest()
         return f"{'' if self._salt is None else self._salt + ':'}{query_id}:{digest}"
 
-    def _reserve_others(self, reserved: Sequence[str], query: Query) -> AbstractContextManager[bool]:
-        """Put aside the money for the models that may be added; yield whether it is covered.
-
-        This is decided before the first model is asked, since the first line of the log says that it is a shadow query.
-        """
-        others = (model for model in self.all_models if model not in reserved)
-        return self.billing.reserve_shadow(self._estimate_sum(query, others))
-
     @contextmanager
     def _keep_shadow(self) -> Iterator[RequestMemory | None]:
-        """Count a shadow query, and keep its bytes, until its calls have ended; yield None if there is no slot.
-
-        This is decided before the first model is asked: otherwise the answers would decide which queries are tuned on.
-        """
+        """Count a shadow query, and keep its bytes, until its calls have ended; yield None if there is no slot."""
         most = _SHADOW_QUERIES_PER_SLOT * self._model_caller.max_shadow_requests
         if self._shadow_queries >= most:
             self._refuse_shadow("no slot", f"{most:,} shadow queries are under way")

@@ -32,15 +32,15 @@ from rcjax.serving.usage import CallUsage, usage_of
 MAX_PARTS = 1_000_000  # parts of one reply: log-probabilities of 5,000 tokens, each with twenty others
 
 
-def read_completion(content: bytes | str, usage: CallUsage, input_bytes: int = 0) -> Mapping[str, Any]:
+def read_completion(content: bytes | str, usage: CallUsage) -> Mapping[str, Any]:
     """Read a completion from JSON, without choices that report a failure, and add its tokens to the usage.
 
-    `input_bytes` is the size of the request. Raises CallError for malformed content, and if no choice is left.
+    Raises CallError for malformed content, and if no choice is left.
     """
     data = read_json(content)
     fields = as_object(data)
     choices = fields.get("choices")
-    usage.add(usage_of(fields), input_bytes, sum(output_bytes(choice.get("message")) for choice in objects_in(choices)))
+    usage.add(usage_of(fields), sum(output_bytes(choice.get("message")) for choice in objects_in(choices)))
     if not isinstance(choices, list) or not choices or body_failure(fields) is not None:
         raise unusable_error(data)
     problems = [choice_failure(choice) for choice in choices]
@@ -375,13 +375,10 @@ class Assembly:
         numbered = [calls.add(piece) for piece in objects_in(delta["tool_calls"])]
         return {**choice, "delta": {**delta, "tool_calls": numbered}}
 
-    def completion(self, usage: CallUsage, input_bytes: int = 0) -> dict[str, Any]:
-        """Return the completion, and add its tokens to the usage if anything arrived.
-
-        `input_bytes` is the size of the request.
-        """
+    def completion(self, usage: CallUsage) -> dict[str, Any]:
+        """Return the completion, and add its tokens to the usage if anything arrived."""
         if self.arrived:
-            usage.add(self.usage, input_bytes, self.output_bytes)
+            usage.add(self.usage, self.output_bytes)
         message: dict[str, Any] = {"role": "assistant", "content": "".join(self.texts)}
         if calls := self.tool_calls[0].calls:
             message["tool_calls"] = [call.to_json() for call in calls.values()]

@@ -21,7 +21,7 @@ from rcjax.policy.signals.signal import describe_difference, record_signal, sign
 from rcjax.policy.spec import recorded_prices, recorded_request_settings
 from rcjax.serving.check_processes import require_runnable
 from rcjax.serving.models_file import ServedModel
-from rcjax.serving.openai_client import openai
+from rcjax.serving.openai_client import CompletionRequest, openai
 from rcjax.serving.usage import (
     TOKEN_LIMITS,
     CallUsage,
@@ -121,6 +121,10 @@ class Endpoint:
     def routing(self) -> dict[str, Any]:
         """Options that a second question shares with the first."""
         return {name: value for name, value in self.options.items() if name.startswith("extra_")}
+
+    def request(self, messages: Sequence[Mapping[str, object]], options: Mapping[str, object]) -> CompletionRequest:
+        """Return a request to the model."""
+        return CompletionRequest(self.api_client, self.upstream_model, messages, options)
 
     def options_for(self, overrides: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the model's options, overridden by a question's options, then by the signal's options.

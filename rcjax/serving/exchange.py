@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ from rcjax.serving.failures import (
     malformed_error,
 )
 from rcjax.serving.models_file import record_request_settings
-from rcjax.serving.openai_client import complete, stream
+from rcjax.serving.openai_client import CompletionRequest, complete, stream
 from rcjax.serving.usage import CallUsage, Pace, reply_samples
 
 
@@ -55,10 +55,8 @@ class Piece:
 Deliver = Callable[[Piece], Awaitable[None]]
 """Receives each piece of an answer when it comes."""
 
-SendRequest = Callable[
-    [Endpoint, Sequence[Mapping[str, Any]], Mapping[str, Any], CallUsage], Awaitable[Mapping[str, Any]]
-]
-"""Sends (endpoint, messages, options, usage) and returns the completion. Updates the usage; raises CallError."""
+SendRequest = Callable[[CompletionRequest, CallUsage], Awaitable[Mapping[str, Any]]]
+"""Sends a request and returns the completion. Updates the usage; raises CallError."""
 
 
 @dataclass(slots=True)
@@ -126,11 +124,12 @@ class Exchange:
 
     async def _ask(self, send: SendRequest) -> Mapping[str, Any]:
         """Return the completion of the question. With votes, send the requests concurrently and join their choices."""
-        request = self.endpoint, self.query.messages, self.endpoint.options_for(self.query.options), self.usage
+        request = self.endpoint.request(self.query.messages, self.endpoint.options_for(self.query.options))
         if self.endpoint.samples == 1:
-            return await send(*request)
+            return await send(request, self.usage)
         # A call that is cancelled waits until each request has ended: only then is its usage complete.
-        votes = await asyncio.gather(*(send(*request) for _ in range(self.endpoint.samples)), return_exceptions=True)
+        sent = (send(request, self.usage) for _ in range(self.endpoint.samples))
+        votes = await asyncio.gather(*sent, return_exceptions=True)
         for vote in votes:
             if isinstance(vote, BaseException) and not isinstance(vote, CallError):
                 raise vote
@@ -154,8 +153,8 @@ class Exchange:
             with _signal_errors():
                 # It may repeat a reply with lone surrogates, which cannot be sent.
                 text = json.dumps(follow_up[0], ensure_ascii=False, default=str).encode(errors="replace")
-                conversation, options = json.loads(text), {**follow_up[1], **endpoint.routing}
-            second = read_reply(await send(endpoint, conversation, options, self.usage))
+                request = endpoint.request(json.loads(text), {**follow_up[1], **endpoint.routing})
+            second = read_reply(await send(request, self.usage))
         with _signal_errors():
             reading = signal.read(reply, second)
         if not isinstance(reading, Reading):
@@ -396,7 +395,7 @@ class ModelCaller:
         send_question: SendRequest = self._send
         if deliver is not None:
             delivery = Delivery(deliver, Piece(model, query, calls_of(exchanges)))
-            send_question = partial(self._forward, delivery)
+            send_question = partial(self._forward, delivery, exchange.endpoint)
         try:
             try:
                 async with asyncio.timeout(seconds) as timer:
@@ -432,27 +431,18 @@ class ModelCaller:
         if delivery is not None and delivery.problem is not None:
             self._warn_once("deliver", f"deliver= failed: {delivery.problem}: the answer is in the result")
 
-    async def _send(
-        self, endpoint: Endpoint, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], usage: CallUsage
-    ) -> Mapping[str, Any]:
+    async def _send(self, request: CompletionRequest, usage: CallUsage) -> Mapping[str, Any]:
         """Send a request and return its completion."""
-        options = {name: value for name, value in options.items() if name != "stream_options"}
-        return await complete(endpoint.api_client, endpoint.upstream_model, messages, options, usage)
+        options = {name: value for name, value in request.options.items() if name != "stream_options"}
+        return await complete(replace(request, options=options), usage)
 
     async def _forward(
-        self,
-        delivery: Delivery,
-        endpoint: Endpoint,
-        messages: Sequence[Mapping[str, Any]],
-        options: Mapping[str, Any],
-        usage: CallUsage,
+        self, delivery: Delivery, endpoint: Endpoint, request: CompletionRequest, usage: CallUsage
     ) -> Mapping[str, Any]:
         """Send a request, and deliver the answer piece by piece while it comes; answers that vote are not delivered."""
-        if endpoint.samples > 1 or (endpoint.signal is not None and options.get("n", 1) != 1):
-            return await self._send(endpoint, messages, options, usage)
-        completion = await stream(
-            endpoint.api_client, endpoint.upstream_model, messages, options, usage, delivery.forward
-        )
+        if endpoint.samples > 1 or (endpoint.signal is not None and request.options.get("n", 1) != 1):
+            return await self._send(request, usage)
+        completion = await stream(request, usage, delivery.forward)
         if endpoint.signal is None:
             await delivery.flush()
         await delivery.end()

@@ -21,6 +21,7 @@ from collections.abc import (
 )
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext
 from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from functools import cache
 from http import HTTPStatus
 from importlib import import_module
@@ -28,6 +29,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from rcjax._base.extras import how_to_install
+from rcjax.policy.signals.answers import as_object
 from rcjax.serving.completions import Assembly, read_chunks, read_completion
 from rcjax.serving.failures import (
     CallError,
@@ -265,41 +267,45 @@ _TIMEOUTS = {"TimeoutException", "ServerTimeoutError"}
 _UNSENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "ConnectionTimeoutError"}
 
 
-async def complete(
-    api_client: openai.AsyncOpenAI, model: str, messages: Sequence[Any], options: Mapping[str, Any], usage: CallUsage
-) -> Mapping[str, Any]:
-    """Ask for the completion of a conversation, with the client's number of retries, and return the server's JSON.
+@dataclass(frozen=True, slots=True)
+class CompletionRequest:
+    """A request for the completion of a conversation."""
 
-    Args:
-        api_client: client of the endpoint.
-        model: the model's name at the endpoint.
-        messages: the conversation.
-        options: options of the request.
-        usage: the usage of the call, which is updated even if the call fails.
+    api_client: openai.AsyncOpenAI
+    """The client of the endpoint, with its number of retries."""
+    model: str
+    """The model's name at the endpoint."""
+    messages: Sequence[Mapping[str, object]]
+    """The conversation."""
+    options: Mapping[str, object]
+    """Options of `chat.completions.create`."""
+
+
+async def complete(request: CompletionRequest, usage: CallUsage) -> Mapping[str, Any]:
+    """Send a request, and return the server's JSON. The usage of the call is updated even if the call fails.
 
     Raises CallError if no completion came back.
     """
-    async with _post(api_client, usage, model, messages, options) as (response, input_bytes):
-        usage.settle_request(input_bytes)
+    async with _post(request, usage) as response:
+        usage.settle_request()
     if NOT_READ in response.extensions:
-        usage.add(None, input_bytes)
+        usage.add(None)
         raise malformed_error(response.extensions[NOT_READ])
-    return read_completion(response.content, usage, input_bytes)
+    return read_completion(response.content, usage)
 
 
 @asynccontextmanager
-async def _post(
-    api_client: Any, usage: CallUsage, model: str, messages: Any, options: Mapping[str, Any], **streaming: Any
-) -> AsyncIterator[tuple[Any, int]]:
-    """Send a request, with retries, and yield the response, unread if it streams, and the bytes of the request.
+async def _post(request: CompletionRequest, usage: CallUsage, **streaming: Any) -> AsyncIterator[Any]:
+    """Send a request, with retries, and yield the response, unread if it streams.
 
     The usage counts the request as under way. Each attempt takes one of its slots; a back-off takes none. Retries of
     the client would hide what each attempt costs.
     `chat.completions.create` would convert each part of a request by its type hints, and build objects of a reply.
     """
-    fields = {name: value for name, value in options.items() if name not in _POST_NAMES}
-    arguments = {_POST_NAMES[name]: value for name, value in options.items() if name in _POST_NAMES}
-    body = {"model": model, "messages": messages, **fields}
+    client: Any = request.api_client
+    fields = {name: value for name, value in request.options.items() if name not in _POST_NAMES}
+    arguments: Any = {_POST_NAMES[name]: value for name, value in request.options.items() if name in _POST_NAMES}
+    body = {"model": request.model, "messages": request.messages, **fields}
     if streaming:
         body["stream"] = True
     retries = 0
@@ -307,24 +313,23 @@ async def _post(
         headers = {RETRY_HEADER: str(retries), **(arguments.get("headers") or {})}
         more: Any = {**arguments, "headers": headers, "max_retries": 0}
         async with usage.slots or nullcontext():
-            input_bytes, start = usage.begin_request(messages, options), time.perf_counter()
+            usage.begin_request(request.messages, request.options)
+            start = time.perf_counter()
             try:
-                posted = api_client.post(
-                    "/chat/completions", cast_to=HTTP.Response, body=body, options=more, **streaming
-                )
+                posted = client.post("/chat/completions", cast_to=HTTP.Response, body=body, options=more, **streaming)
                 response = await posted
             except Exception as error:  # no error of a client may end a batch
                 problem = _error_of_client(error)
             else:
                 usage.reply_seconds += time.perf_counter() - start
-                yield response, input_bytes
+                yield response
                 return
         wait = _retry_wait(problem.failure, retries, usage.end)
         if problem.failure.charged:  # a refused request is not charged
             usage.lose_request(may_go_on=problem.failure.timed_out)
         else:
-            usage.settle_request(input_bytes)
-        if wait is None or retries >= api_client.max_retries:
+            usage.settle_request()
+        if wait is None or retries >= client.max_retries:
             raise problem  # outside of `except`: the client's error, which holds the request, is not its context
         retries += 1
         await asyncio.sleep(wait)
@@ -349,28 +354,17 @@ def _retry_wait(failure: Failure, retries: int, end: float | None) -> float | No
     return None if wait > _MAX_WAIT or is_late else wait
 
 
-async def stream(
-    api_client: openai.AsyncOpenAI,
-    model: str,
-    messages: Sequence[Any],
-    options: Mapping[str, Any],
-    usage: CallUsage,
-    forward: Callable[[Mapping[str, Any]], Awaitable[None]],
-) -> Mapping[str, Any]:
-    """Ask for a completion as `complete` does, and forward its chunks as they come. A broken stream is paid, too.
+ForwardChunk = Callable[[Mapping[str, Any]], Awaitable[None]]
+"""Receives a chunk of a completion, and raises nothing."""
 
-    Args:
-        api_client: client of the endpoint.
-        model: the model's name at the endpoint.
-        messages: the conversation.
-        options: options of the request.
-        usage: the usage of the call, which is updated even if the call fails.
-        forward: receives each chunk, and raises nothing.
-    """
-    options = {**options, "stream_options": {**(options.get("stream_options") or {}), "include_usage": True}}
+
+async def stream(request: CompletionRequest, usage: CallUsage, forward: ForwardChunk) -> Mapping[str, Any]:
+    """Ask for a completion as `complete` does, and forward its chunks as they come. A broken stream is paid, too."""
+    stream_options = {**as_object(request.options.get("stream_options")), "include_usage": True}
+    request = replace(request, options={**request.options, "stream_options": stream_options})
     assembly, problem, ended = Assembly(), None, False
     streaming = {"stream": True, "stream_cls": openai.AsyncStream[Any]}
-    async with _post(api_client, usage, model, messages, options, **streaming) as (response, input_bytes):
+    async with _post(request, usage, **streaming) as response:
         try:
             await _read_stream(response, assembly, usage, forward)
             problem, ended = assembly.problem, True
@@ -385,17 +379,15 @@ async def stream(
             if not assembly.arrived and (problem is None or problem.failure.charged):
                 usage.lose_request(may_go_on=problem is None or problem.failure.timed_out)
             else:
-                usage.settle_request(input_bytes)
+                usage.settle_request()
             usage.broken += assembly.arrived and not ended
-            completion = assembly.completion(usage, input_bytes)
+            completion = assembly.completion(usage)
     if problem is not None:
         raise problem
     return completion
 
 
-async def _read_stream(
-    response: Any, assembly: Assembly, usage: CallUsage, forward: Callable[[Mapping[str, Any]], Awaitable[None]]
-) -> None:
+async def _read_stream(response: Any, assembly: Assembly, usage: CallUsage, forward: ForwardChunk) -> None:
     """Read a streamed response to its end: assemble its chunks, and forward those before a failure."""
     if isinstance(response.stream, LimitedStream):
         response.stream.read_by_pieces()

@@ -133,7 +133,7 @@ def test_a_call_that_is_cancelled_ends_after_its_votes():
     async def main():
         under_way = []
 
-        async def send(endpoint, messages, options, usage):
+        async def send(request, usage):
             under_way.append(turns := 5 * len(under_way))
             try:
                 await asyncio.Event().wait()

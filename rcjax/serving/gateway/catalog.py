@@ -312,7 +312,8 @@ class CatalogMaker:
         """Read the policies and models from their files. Raises OSError if one cannot be read.
 
         Args:
-            before: the last catalog; a policy that had a file must still have a file.
+            before: the last catalog, whose deployments of unchanged policies stay; a policy that had a file must still
+                have a file.
         """
         settings = self.settings
         earlier = {} if before is None else before.policies
@@ -323,28 +324,7 @@ class CatalogMaker:
                 policies[name] = load_policy(path)
             elif settings.pass_model is not None:
                 policies[name] = None
-        catalog = self.make(policies, read_models(settings.models_file), before)
-        for name, deployment in catalog.policies.items():
-            bill = deployment.cascade.billing.bill
-            if isinstance(bill, PeriodBill) and settings.ledger is None and settings.log_file is None:
-                reason = f"its budget is for each {bill.period.every}, and the money spent is kept beside the log"
-                raise ValueError(f"policy {name}: {reason}: give --log calls.jsonl, --ledger, or --no-follow")
-        return catalog
-
-    def make(
-        self,
-        policies: Mapping[str, AbstractPolicy | None],
-        models: Mapping[str, ModelSettings],
-        before: Catalog | None = None,
-    ) -> Catalog:
-        """Make a catalog of policies and models, both by their names for clients. Raises ValueError.
-
-        Args:
-            policies: policies by name; None for a policy that is still to come.
-            models: models by name.
-            before: the last catalog, whose deployments of unchanged policies stay.
-        """
-        settings, deployments = self.settings, dict[str, Deployment]()
+        models, deployments = read_models(settings.models_file), dict[str, Deployment]()
         self._require_tables(policies, models)  # before any key is needed: the file may be another one
         endpoints = {name: self._endpoint(model) for name, model in models.items()}
         for name, policy in policies.items():
@@ -352,6 +332,10 @@ class CatalogMaker:
                 deployments[name] = self._deploy(name, policy, models, before)
             except ValueError as problem:
                 raise ValueError(f"{self._source_of(name, policy)}: {problem}") from None
+            bill = deployments[name].cascade.billing.bill
+            if isinstance(bill, PeriodBill) and settings.ledger is None and settings.log_file is None:
+                reason = f"its budget is for each {bill.period.every}, and the money spent is kept beside the log"
+                raise ValueError(f"policy {name}: {reason}: give --log calls.jsonl, --ledger, or --no-follow")
         model_caller = ModelCaller(endpoints, self.log, _SLOTS_PER_REQUEST * settings.limits.concurrency, self.observe)
         return Catalog(deployments, models, model_caller, settings.make_key_ring(deployments, models))
 
