@@ -33,7 +33,7 @@ from starlette.datastructures import Headers
 from rcjax._base.codec import Between, Reads, Record, read_table, read_value
 from rcjax._base.files import lock_folder_of, write_atomically
 from rcjax.policy.ladder import Period, split_per_period
-from rcjax.serving.billing import SpendingUnknownError, format_minute, is_enough, reserving
+from rcjax.serving.billing import BudgetSpentError, SpendingUnknownError, format_minute, is_enough, reserving
 from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.totals import Total, TotalStore
 
@@ -290,7 +290,7 @@ class ClientLimits:
     def reserve(self, client: Client, estimate_cost: Callable[[], float]) -> Iterator[None]:
         """Put aside the money that a request may cost its client, if the client's money is limited.
 
-        Raises ApiError 429 if less is left, SpendingUnknownError while the client's spending is unknown.
+        Raises BudgetSpentError if less is left, and SpendingUnknownError while the client's spending is unknown.
         """
         if client.name is None or client.money is None:
             yield
@@ -301,16 +301,11 @@ class ClientLimits:
             raise SpendingUnknownError(client.name)
         cost = estimate_cost()
         state = self._by_client.setdefault(client.name, _ClientState())
-        every, bounds = client.money.every, client.money.bounds(now)
         left = client.money.money - total.last_read().money_of_all
         if not is_enough(left, cost):
-            problem = f"{client.name} may spend {client.money}, and the money left does not cover this request"
-            message = f"{problem}: the next {every} begins {format_minute(bounds[1])}"
-            raise ApiError(429, message, "client_limit", retry_after=bounds[1] - now, no_retry=True)
+            raise BudgetSpentError(client.money, client.money.bounds(now)[1], client.name)
         if not is_enough(left - math.fsum(state.reserved.values()), cost):
-            reason = "its running requests have reserved the money that is left"
-            message = f"{client.name} may spend {client.money}, and {reason}: try again"
-            raise ApiError(429, message, "too_many_requests", retry_after=1.0, counted_as="client_limit")
+            raise BudgetSpentError(client.money, None, client.name)
         with reserving(state.reserved, cost) as key:
             token = _RESERVATION.set(key)
             try:
