@@ -312,7 +312,7 @@ class Billing:
 
     def _apply_total(self, total: Total) -> None:
         """Update the bill from the total of all processes."""
-        amount, others = total.last_read()
+        amount, _, others = total.last_read()
         if isinstance(self.bill, Bill):
             self.bill = replace(self.bill, balance=amount)
         elif isinstance(self.bill, PeriodBill):

@@ -381,6 +381,18 @@ def test_workers_without_a_log_share_what_clients_have_used(log, keys, tmp_path,
         pass
 
 
+def test_a_restart_forgets_no_request_of_the_minute(keys, tmp_path, monkeypatch):
+    """Each start admitted as many requests as a minute may have."""
+    keys.add("a", "requests = 3")
+    now = time.time() // 60 * 60 + 30  # within a minute
+    monkeypatch.setattr(time, "time", lambda: now)
+    for allowed in (3, 0):
+        with gateway(behave=behave, keys_file=keys.path, log=tmp_path / "calls.jsonl") as service:
+            statuses = [keys.ask(service, "a").status for _ in range(4)]
+            assert statuses == [200] * allowed + [429] * (4 - allowed)
+            service.app.state.gateway._totals.sync()
+
+
 @pytest.mark.thorough
 def test_limits_hold_over_workers(keys):
     """Each worker knows the counts of the others within a second."""
