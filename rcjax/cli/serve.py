@@ -223,8 +223,8 @@ class LimitOptions:
         timeout: Time limit for one attempt.
         retries: Number of retries after a transient failure; an answer that takes too long is not requested again.
         concurrency: Number of requests at once, per worker.
-        max_tokens: Limit on the tokens that each model may write for a request, over all its answers. [default: as
-            clients ask]
+        max_tokens: Limit on the tokens that each model may write for a request, over all its answers, whatever
+            models.toml says. [default: as clients ask]
         allow_field: Field of requests that is passed on to models, such as service_tier; may be repeated.
         max_body: Size of the largest accepted request.
         max_in_flight: Limit on the bytes of all requests and shadow queries under way, per worker; a tenth of its

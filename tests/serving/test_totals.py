@@ -223,7 +223,9 @@ def test_a_sync_looks_at_each_row_once(path):
     start = time.process_time()
     other.sync()
     assert time.process_time() - start < 1.0
-    assert {other.total(f"client {client}", "month", (0.0, 4e9)).last_read() for client in range(3_000)} == {(2.0, 2, 1)}
+    assert {other.total(f"client {client}", "month", (0.0, 4e9)).last_read() for client in range(3_000)} == {
+        (2.0, 2, 1)
+    }
 
 
 def test_payments_without_a_folder_are_unknown_until_it_is_back(path):
