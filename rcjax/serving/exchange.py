@@ -32,7 +32,6 @@ from rcjax.serving.failures import (
     WithheldError,
     connection_error,
     in_short,
-    malformed_error,
 )
 from rcjax.serving.models_file import record_request_settings
 from rcjax.serving.openai_client import CompletionRequest, complete, stream
@@ -108,7 +107,7 @@ class Exchange:
         try:
             self.completion = completion = await self._ask(send_question)
             if signal is None:
-                self.text = _text_as_it_is(completion)
+                self.text = choice_text(completion["choices"][0]) or None
                 return
             reply = read_reply(completion)
             self.text = reply.text or next(filter(None, reply.texts), "")
@@ -152,7 +151,7 @@ class Exchange:
         if follow_up is not None:
             with _signal_errors():
                 # It may repeat a reply with lone surrogates, which cannot be sent.
-                text = json.dumps(follow_up[0], ensure_ascii=False, default=str).encode(errors="replace")
+                text = json.dumps([*follow_up[0]], ensure_ascii=False, default=str).encode(errors="replace")
                 request = endpoint.request(json.loads(text), {**follow_up[1], **endpoint.routing})
             second = read_reply(await send(request, self.usage))
         with _signal_errors():
@@ -223,14 +222,6 @@ def _signal_errors() -> Iterator[None]:
         raise
     except Exception as error:
         raise SignalError(f"the signal failed: {in_short(error)}") from None
-
-
-def _text_as_it_is(completion: Mapping[str, Any]) -> str | None:
-    """Return the text of an answer that no signal reads. Raises CallError for malformed choices."""
-    choices = completion["choices"]
-    if not all(isinstance(choice, Mapping) for choice in choices):
-        raise malformed_error("no choices")
-    return choice_text(choices[0]) or None
 
 
 _NEUTRAL_NAMES = """

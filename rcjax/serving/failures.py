@@ -138,8 +138,6 @@ def choice_failure(choice: Any) -> CallError | None:
     >>> str(choice_failure({"finish_reason": "error", "error": {"code": 502}}))
     'a failure in place of an answer (502)'
     """
-    if not isinstance(choice, Mapping):
-        return None
     reason, error = finish_reason_of(choice), choice.get("error")
     if not error and (is_withheld(choice) or not ends_badly(reason)):
         return None

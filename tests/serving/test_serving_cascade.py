@@ -112,7 +112,7 @@ def test_conversations_and_clients_and_signals_by_model():
         (Response(completion("A", choices=[])), "malformed answer: no choices"),
         (Response({"error": {"message": "the prompt", "code": 429}}), "an error in place of an answer (429)"),
         (Response(completion(None)), "an answer without text (finish_reason stop)"),
-        (Response(completion("A", choices=[{"message": "x"}])), "an answer without text (finish_reason unknown)"),
+        (Response(completion("A", choices=[{"message": "x"}])), "malformed answer: no message"),
         (Response(completion("A")), "the reply has no log-probabilities: use"),
         (Response(completion("Well", [("Well", {"Well": -0.1})])), "none of the choices A, B, C, D is among"),
     ],

@@ -78,7 +78,7 @@ def money_error(problem: BudgetSpentError | SpendingUnknownError) -> ApiError:
 
 
 #: An endpoint's statuses for a fault of the request.
-_REQUEST_FAULTS = (400, 413, 422)
+_REQUEST_FAULTS = (400, 413, 415, 422, 451)
 
 #: An endpoint's statuses for a fault of the gateway: its keys, credit or model names.
 _GATEWAY_FAULTS = (401, 402, 403, 404)
