@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Annotated, Any, Unpack
+from typing import Annotated, Any
 
 from rcjax._base.codec import (
     Amount,
@@ -40,7 +40,7 @@ from rcjax._base.codec import (
 from rcjax._base.figures import Money
 from rcjax.policy.counted import penalised
 from rcjax.policy.decisions import Calibration
-from rcjax.policy.policy import SHARED_FIELDS, AbstractPolicy, Decision, Evidence, Policy, build_policy
+from rcjax.policy.policy import SHARED_FIELDS, AbstractPolicy, Policy, build_policy
 
 _MAX_BYTES, _MAX_RUNGS = 10_000_000, 1_000  # limits of a file: about a hundred times a tuned one
 _MEANS = (
@@ -215,25 +215,6 @@ class Ladder(AbstractPolicy):
     def calibrations(self) -> Mapping[str, Calibration]:
         """Map from raw to calibrated confidence, by model."""
         return merge(rung.calibrations for rung in self.rungs)
-
-    def step(
-        self, model: str, *, query: int | str | None = None, segment: str | None = None, **evidence: Unpack[Evidence]
-    ) -> Decision:
-        """Decide after an answer of `model`: `Policy.step` on the rung that `choose` draws for the query.
-
-        Args:
-            model: name of the model that answered.
-            query: id of the query, which a ladder between two rungs needs. The first model to ask is
-                `choose(query).first_model`.
-            segment: segment of the query, if the policy has segments; without it, the cascade of all other queries
-                decides.
-            evidence: `logprob` or `confidence`, `answer` and `answers`, as for `Policy.step`, with its errors.
-
-        Raises ValueError for a missing `query` between two rungs: each step would draw another rung.
-        """
-        if query is None and len(self.adjacent_rungs) > 1:
-            raise ValueError(f"query is missing: at position {self.position:g} the rung is drawn by the query's id")
-        return self.choose(query, segment=segment).step(model, **evidence)
 
     @property
     def expected(self) -> Mapping[str, float | None]:

@@ -126,15 +126,21 @@ class AbstractPolicy:
     def step(
         self, model: str, *, query: int | str | None = None, segment: str | None = None, **evidence: Unpack[Evidence]
     ) -> Decision:
-        """Decide after an answer of `model`: keep it, ask another, or abstain.
+        """Decide after an answer of `model`: `Policy.step` on the rung that `choose` draws for the query.
 
         Args:
             model: name of the model that answered.
-            query: id of the query, which a ladder draws the rung by.
-            segment: segment of the query, if the policy has segments.
-            evidence: `logprob` or `confidence`, `answer` and `answers`, as for `Policy.step`.
+            query: id of the query, which a ladder between two rungs needs. The first model to ask is
+                `choose(query).first_model`.
+            segment: segment of the query, if the policy has segments; without it, the cascade of all other queries
+                decides.
+            evidence: `logprob` or `confidence`, `answer` and `answers`, as for `Policy.step`, with its errors.
+
+        Raises ValueError for a missing `query` between two rungs: each step would draw another rung.
         """
-        raise NotImplementedError
+        if query is None and len(self.adjacent_rungs) > 1:
+            raise ValueError(f"query is missing: at position {self.position:g} the rung is drawn by the query's id")
+        return self.choose(query, segment=segment).step(model, **evidence)
 
     def draw_rung(self, query: int | str | None = None, position: float | None = None) -> int:
         """Return the index of the rung that decides about a query.

@@ -122,7 +122,6 @@ class TotalsFile:
 
     Args:
         path: path of the file, which is created with the first total; None to share nothing.
-        writer: name of this process in the file; random by default.
 
     Example:
         >>> import tempfile
@@ -136,9 +135,9 @@ class TotalsFile:
         SharedSpending(money=0.5, queries=1, queries_of_others=1)
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None, writer: str | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None) -> None:
         self.path = None if path is None else os.path.abspath(os.fspath(path))
-        self._writer = writer or uuid.uuid4().hex[:8]
+        self._writer = uuid.uuid4().hex[:8]  # name of this process in the file
         self._totals: dict[tuple[str, str, float], TotalInFile] = {}
         self._rows: dict[_RowKey, _Row] = {}  # of the file, as last read or written
         self._content = b""  # of the file with these rows
