@@ -160,7 +160,7 @@ class CallUsage:
     def join(self, other: CallUsage) -> None:
         """Add the usage of other requests of the call."""
         for one in fields(self):
-            if one.name not in ("end", "questions") and not one.name.startswith("_"):
+            if one.name not in ("end", "slots", "questions") and not one.name.startswith("_"):
                 setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
     def money(self, price: Price | None) -> Decimal | None:
