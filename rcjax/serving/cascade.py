@@ -27,7 +27,7 @@ from rcjax._base.codec import describe_type, number, require_instance, takes, vi
 from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, hash_to_uniform
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
-from rcjax.serving.billing import Billing, reserve_client_money
+from rcjax.serving.billing import Billing, BudgetSpentError, SpendingUnknownError, reserve_client_money
 from rcjax.serving.call_log import Call, CallLog, Query, ShadowRate, ShadowShare, queries_per_day
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
 from rcjax.serving.exchange import Deliver, Exchange, ModelCaller, Observe, calls_of
@@ -78,6 +78,8 @@ class Result:
     """The last failure, if no model answered."""
     seconds: float = field(default=0.0, compare=False)
     """Seconds from the start of the first call to the end of the last; the first two may run in parallel."""
+    why_not_asked: str | None = field(default=None, compare=False)
+    """The reason why no model was asked: the money does not cover the query; None for other queries."""
 
     @property
     def problem(self) -> str:
@@ -86,7 +88,7 @@ class Result:
         listed = "; ".join(f"{call.model}: {call.error} (attempts: {call.attempts})" for call in failed)
         summary = "no model answered" if self.status == "failed" else "some models failed"
         if self.status == "failed" and not failed:
-            return visible(f"query {self.query.id}: no model could answer in time")
+            return visible(f"query {self.query.id}: {self.why_not_asked or 'no model could answer in time'}")
         return visible(f"query {self.query.id}: {summary}: {listed}") if failed else ""
 
 
@@ -100,6 +102,8 @@ def check_query(query_id: Any, messages: Any) -> None:
         wanted = "messages must be a text, or a list of messages as the API has them, with one at least"
         raise TypeError(f"{wanted}, not {describe_type(messages)}")
 
+
+_SECONDS_BETWEEN_TRIES = 0.05  # seconds until a query of a batch asks again for money that others reserve
 
 _SHADOW_QUERIES_PER_SLOT = 16  # most shadow queries under way for each slot of shadow calls; their prompts take memory
 
@@ -149,7 +153,8 @@ class Cascade:
             per million tokens in place of the policy's. Without a price, each attempt costs the model's mean in the
             log. Models outside the policy are asked only on shadow queries, for a later tuning; models that the tuning
             has not seen need prices.
-        concurrency: largest number of requests in flight. A quarter as many requests of shadow calls come on top.
+        concurrency: largest number of requests in flight, without those that back off. A quarter as many requests of
+            shadow calls come on top.
         timeout: seconds for one attempt. An answer that takes longer, here or by a proxy's 504 or 524, may be charged,
             so it is not requested again.
         retries: retries of a request after 408, 409, 429, another 5xx, or a connection that fails or is lost.
@@ -166,7 +171,7 @@ class Cascade:
             "no slot", "no memory" or "no money".
         stops_at_budget: whether a query that the money for a period does not cover raises
             `rcjax.serving.billing.BudgetSpentError`, rather than get the answer of the cheapest rung; and while
-            its spending is unknown, `rcjax.serving.billing.SpendingUnknownError`.
+            its spending is unknown, `rcjax.serving.billing.SpendingUnknownError`. `ask_all` raises neither.
 
     Raises ValueError for invalid arguments. Use one cascade within one event loop, and leave it as a context
     (`async with`) or `await cascade.close()`, so that shadow calls under way are finished.
@@ -271,14 +276,19 @@ class Cascade:
     async def ask_all(self, questions: Iterable[tuple[int | str, Messages]]) -> list[Result]:
         """Answer pairs of an id and messages, many at a time; the results are in the order of the questions.
 
-        A query that no model answers has the status "failed" and raises nothing. Shadow calls are finished too. Raises
-        TypeError for an invalid id or invalid messages, before any model is asked.
+        A query that no model answers, or that the money does not cover, has the status "failed" and raises nothing. A
+        query waits while the money is reserved for queries under way. Shadow calls are finished too. Raises TypeError
+        for an invalid id or invalid messages, before any model is asked.
         """
         slots = asyncio.Semaphore(self._concurrency)
 
         async def answer(query_id: int | str, messages: Messages) -> Result:
             async with slots:
-                result, shadow_calls = await self._answer(self._make_query(messages, query_id))
+                query = self._make_query(messages, query_id)
+                try:
+                    result, shadow_calls = await self._answer_when_covered(query)
+                except (BudgetSpentError, SpendingUnknownError) as problem:
+                    return replace(make_result(query, "failed", None, []), why_not_asked=str(problem))
                 if shadow_calls is not None:
                     await self._ask_others(shadow_calls)
                 return result
@@ -286,7 +296,7 @@ class Cascade:
         listed = list(questions)
         for query_id, messages in listed:
             check_query(query_id, messages)
-        return await asyncio.gather(*(answer(query_id, messages) for query_id, messages in listed))
+        return await gather_all(answer(query_id, messages) for query_id, messages in listed)
 
     @property
     def fallbacks(self) -> tuple[str, ...]:
@@ -334,6 +344,16 @@ class Cascade:
 
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
+
+    async def _answer_when_covered(self, query: Query) -> tuple[Result, _ShadowCalls | None]:
+        """Answer a query as `_answer` does, once no other query reserves its money."""
+        while True:
+            try:
+                return await self._answer(query)
+            except BudgetSpentError as problem:
+                if problem.end is not None:
+                    raise
+            await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
 
     async def _answer(
         self, query: Query, end: float | None = None, deliver: Deliver | None = None
@@ -536,9 +556,11 @@ def _best_so_far(exchanges: Sequence[Exchange]) -> tuple[Literal["best so far", 
     return "best so far", usable[confidences.index(max(confidences))]
 
 
-async def gather_all(awaitables: Iterable[Awaitable[Any]]) -> None:
-    """Await all concurrently, and raise the first exception once all have ended: a failure stops no other awaitable."""
-    _raise_first(await asyncio.gather(*awaitables, return_exceptions=True))
+async def gather_all(awaitables: Iterable[Awaitable[Any]]) -> list[Any]:
+    """Await all concurrently; return the results, or raise the first exception once all have ended."""
+    outcomes = await asyncio.gather(*awaitables, return_exceptions=True)
+    _raise_first(outcomes)
+    return outcomes
 
 
 def _raise_first(outcomes: Iterable[object]) -> None:

@@ -422,13 +422,13 @@ def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _Qu
 _MOVED = 0.005
 
 
-def _describe_followed(followed: Mapping[str, float], cost: PrimaryFigure, money: Money, counted: Counted) -> str:
+def _describe_followed(followed: Mapping[str, float], cost: PrimaryFigure, money: Money, error_kind: ErrorKind) -> str:
     """Describe a ladder that follows its bill: its position, its bill, and the figures at the position as tuned."""
     now, tuned, low, high = (f"{followed[name]:.1f}" for name in ("position", "tuned", "low", "high"))
     error, before = (followed[name] for name in ("error", "error_tuned"))
     change = f"cost {percent(abs(cost.rise))} {'more' if cost.rise > 0 else 'less'} than expected"
     if abs(error - before) >= _MOVED:
-        change = f"have {percent(before)} {counted.noun} in place of {percent(error)}, and {change}"
+        change = f"have {percent(before)} {error_kind.noun} in place of {percent(error)}, and {change}"
     return (
         f"following its bill, in the order of these queries, the policy goes by rung {now} on average ({low} to "
         f"{high}; its cascades are rungs, 0 the cheapest), for {money.full(followed['bill'])}; at rung {tuned}, as "
