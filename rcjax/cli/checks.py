@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax._base.codec import read_value, to_json_value
+from rcjax._base.codec import read_value
 from rcjax._base.figures import Money, capitalised, choose_unit, count, format_figure
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import (
@@ -89,14 +89,14 @@ def compare_fresh(
     try:
         comparison = compare_policy(policy, log, rival, money=policy.budget)
     except LogError as problem:
-        return {"comparison": None, "promised": to_json_value(promised), "change": ""}, [
+        return {"comparison": None, "promised": promised and promised.to_json(), "change": ""}, [
             f"it is not compared with today's: {problem}"
         ]
     remarks = list[str]()
     if promised is not None and spec.match is None:  # a margin is judged by the decision
         remarks += filter(None, [comparison.reversal(promised, log.counted.noun)])
     change = comparison.headline(spec.money([comparison.cost]), log.counted)
-    document = {"comparison": to_json_value(comparison), "promised": to_json_value(promised)}
+    document = {"comparison": comparison.to_json(), "promised": promised and promised.to_json()}
     return document | {"change": f"on these queries it {change}"}, remarks
 
 

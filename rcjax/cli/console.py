@@ -543,11 +543,11 @@ def comparison_table(comparison: Comparison, money: Money, noun: str, promised: 
         comparison: comparison on the present queries.
         promised: comparison at the time of tuning; None: no column for it.
     """
-    heads = ["", money.label, noun, "this policy\nagainst it"]
+    heads = ["", money.label, noun, "policy minus\nmodel"]
     rows = comparison.rows(money)
     if promised is not None:
         promised_cells = {name: f"{error}\n({gap})" if gap else error for name, _, error, gap in promised.rows(money)}
-        heads = [*heads, f"{noun} when tuned\n(against it)"]
+        heads = [*heads, f"{noun} when tuned\n(minus model)"]
         rows = [(*row, promised_cells.get(row[0], "")) for row in rows]
     table = make_table(*heads, unbroken=True)
     price = comparison.abstain_price

@@ -43,6 +43,8 @@ class Counted:
     """Noun for 1 minus the counted share: "share right"."""
     after: str = ""
     """Words that follow verb and share: " of the score"."""
+    answers: str = ""
+    """Noun for a number of counted answers: "wrong answers"; empty for a score, of which a part is lost."""
 
     def does(self, share: str) -> str:
         """Return the predicate of a sentence, for a share in words."""
@@ -50,7 +52,7 @@ class Counted:
 
 
 #: Right and wrong answers.
-ERRORS = Counted("error", "errs on", "one error", "share right")
+ERRORS = Counted("error", "errs on", "one error", "share right", answers="wrong answers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,8 @@ class Reference(Record):
         """
         if self.counts == "errors":
             return ERRORS
-        return Counted("difference", f"differs from {visible(self.model)} on", "one difference", "share alike")
+        verb = f"differs from {visible(self.model)} on"
+        return Counted("difference", verb, "one difference", "share alike", answers="different answers")
 
 
 def recorded_reference(provenance: Mapping[str, Any]) -> Reference | None:

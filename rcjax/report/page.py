@@ -23,7 +23,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from rcjax._base.codec import takes, to_json_value
+from rcjax._base.codec import takes
 from rcjax._base.figures import (
     Money,
     capitalised,
@@ -234,8 +234,8 @@ class Report:
         return {
             "models": list(self.frontier.models),
             "headline": self.headline(),
-            "comparison": to_json_value(self.promised),
-            "fresh": None if self.fresh is None else to_json_value(self.fresh),
+            "comparison": self.promised.to_json(),
+            "fresh": self.fresh and self.fresh.to_json(),
             "counted": self.noun,
             **({} if self.log.reference is None else {"beside": self.reference_text}),
             "model_summary": [model.to_json() for model in self.tuned.single_models],
