@@ -180,8 +180,9 @@ class Comparison(Record):
         """Return the fields as JSON values, with the saving beside each rival and the ends of both differences.
 
         >>> today = Rival("large", "today", 0.12, 2e-4, error_difference=0.003, se=0.006, saving_se=1e-5)
-        >>> Comparison(0.123, 5e-5, 300, True, (today,)).to_json()["rivals"][0]["saving_interval"]
-        [0.00013355, 0.00016645]
+        >>> row = Comparison(0.123, 5e-5, 300, True, (today,)).to_json()["rivals"][0]
+        >>> [f"{end:.3g}" for end in row["saving_interval"]]
+        ['0.000134', '0.000166']
         """
         document = to_json_value(self)
         for row, rival in zip(document["rivals"], self.rivals, strict=True):
