@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import Z_ONE_SIDED_95, Money, count, format_number, format_points, percent
+from rcjax._base.figures import Z_ONE_SIDED_95, Money, count, format_figure, format_number, format_points, percent
 from rcjax._core.batching import map_in_threads
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import carried_log, carried_mask, with_carried_queries
@@ -141,7 +141,8 @@ class Replacement:
             better = "better" if self.held_out.gain.mean > self.held_out.gain.se else "no worse"
             then = f"on queries left out of tuning, such a policy is {better}, {counted.noun} and money together"
         effect = "; ".join(filter(None, (self.effect, then)))
-        return (f"tuned again, on all known queries, which it learns from: {effect}",) if effect else ()
+        head = "if tuned again on these and the carried queries (so slightly flattered)"
+        return (f"{head}: {effect}",) if effect else ()
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as JSON values."""
@@ -500,13 +501,13 @@ class DecisionGrounds(NamedTuple):
         budget = f"budget of ${unit.show(money.expected)}"
         if finding.verdict != "fine":
             return f"even its cheapest rung costs {unit.full(money.observed)}, over the {budget}{_chance(finding)}"
-        if self.bill <= money.expected * (1 + _ROUNDING):
+        if self.bill <= money.expected or unit.show(self.bill) == unit.show(money.expected):
             return f"it costs {unit.full(self.bill)}, within its {budget}"
         later = "which the service makes up for on later queries, as it follows its bill"
-        return f"it costs {unit.full(self.bill)} here, over its {budget}, {later}"
+        over = percent(self.bill / money.expected - 1)
+        return f"it costs {unit.full(self.bill)} here, {over} over its {budget}, {later}"
 
 
-_ROUNDING = 0.005  # excess of a bill over its budget that three digits hardly show
 _SURELY_LESS = 0.975  # one-sided p-value of a rise, above which a figure is significantly less than expected
 
 
@@ -559,7 +560,9 @@ def _chance(finding: Finding) -> str:
     """Return the p-value of a figure beyond its limit, in brackets, and whether chance explains the figure."""
     if finding.p_value is None or (finding.verdict == "fine" and not finding.figure > finding.kind.limits.doubtful):
         return ""
-    return f" ({'by chance, ' * (finding.verdict == 'fine')}p = {finding.p_value:.2g})"
+    limit = format_figure(finding.kind.limits.doubtful, finding.kind.unit)
+    above = "" if finding.name == "difference" else f"above the limit of {limit}, "
+    return f" ({above}{'by chance, ' * (finding.verdict == 'fine')}p = {finding.p_value:.2g})"
 
 
 def _too_few(doubted: PrimaryFigure, unlabelled: int, tuned_on: int) -> str:

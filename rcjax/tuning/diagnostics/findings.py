@@ -24,13 +24,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import choose_unit, count, percent
+from rcjax._base.figures import count, percent
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import find_unsure, measure_unevenness
 from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANCE_LEVEL
 from rcjax.model.goodness_of_fit.reliability import SampleMean, excess_over_limit, holm_adjusted, rise_of_mean
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.policy import AbstractPolicy
+from rcjax.policy.spec import Spec
 from rcjax.solving.frontier.points import CascadeSet
 from rcjax.tuning.replaying.comparing import paired_error
 
@@ -136,7 +137,7 @@ FINDING_KINDS: Mapping[str, FindingKind] = {
         FindingKind("predicted error", "{noun} off promise", Limits(0.01, 0.03), "points"),
         FindingKind("predicted cost", "cost off promise", Limits(0.05, 0.15)),
         FindingKind("error", "rise of {noun}", Limits(0.02, 0.05), "points"),
-        FindingKind("difference", "{noun} over margin", Limits(0.0, 0.02), "points"),
+        FindingKind("difference", "{noun} above today's", Limits(0.0, 0.02), "points"),  # limits beyond the margin
         FindingKind("cost", "rise of cost", Limits(0.05, 0.15)),
         FindingKind("budget", "least bill over budget", Limits(0.05, 0.15)),
         FindingKind("confidences", "confidences", Limits(0.05, 0.10), "number"),
@@ -400,7 +401,7 @@ class Promise:
     """Half-width of the 90 % band of `cost` − `predicted_cost`."""
 
     def findings(self, counted: Counted = ERRORS) -> Iterator[Finding]:
-        """Assess whether the error and the cost of policies are as promised when they were tuned."""
+        """Assess whether the error and the cost of policies are no higher than promised when they were tuned."""
         for name, noun in (("error", counted.noun), ("cost", "cost")):
             gap = self._gap(name)
             off = f"{100 * gap.figure:.1f} points" if name == "error" else percent(gap.figure)
@@ -409,7 +410,8 @@ class Promise:
                 why = "chance alone can explain that; label more queries before you rely on the promise"
             finding = f"on queries not seen, the {noun} of policies tuned in this way is {off} {gap.direction}"
             advice = f"{finding} than promised, mean over the curve: {why}"
-            verdict = verdict_of(f"predicted {name}", gap.figure, by_chance=gap.by_chance)
+            is_lower = gap.direction == "lower"  # which no service regrets
+            verdict = "fine" if is_lower else verdict_of(f"predicted {name}", gap.figure, by_chance=gap.by_chance)
             yield _assess(f"predicted {name}", "", gap.figure, advice, verdict=verdict, noun=counted.noun)
 
     def describe(self) -> str:
@@ -480,26 +482,31 @@ class PrimaryFigure:
         return 0 < self.n_expected < 0.8 * self.n
 
     def error_finding(self, counted: Counted = ERRORS) -> Finding:
-        """Return the finding on an error; on a difference from a rival, the finding on its margin."""
+        """Return the finding on an error; for a difference from a rival, the finding on it beside its margin."""
+        kind, figure = FINDING_KINDS["error"], self.gap
         if self.rival is not None:
-            name = "difference"
+            kind, figure = FINDING_KINDS["difference"], self.observed
+            kind = dataclasses.replace(kind, limits=Limits(*(self.expected + limit for limit in kind.limits)))
             advice = (
                 f"the policy has {100 * self.observed:.1f} points more {counted.noun} than {self.rival}, where "
                 f"{100 * self.expected:.3g} were to be the most"
             )
         else:
-            name, promised = "error", percent(self.expected)
+            expected = percent(self.expected)
             if self.interval is not None:
-                promised += f" ({' to '.join(percent(end) for end in self.interval)})"
-            advice = f"the policy {counted.does(percent(self.observed))}, where {promised} was expected"
-        return FINDING_KINDS[name].finding("", self.gap, advice, p_value=self.p_value, noun=counted.noun)
+                expected += f" ({' to '.join(percent(end) for end in self.interval)})"
+            advice = f"the policy {counted.does(percent(self.observed))}, where {expected} was expected"
+        return kind.finding("", figure, advice, p_value=self.p_value, noun=counted.noun)
 
-    def money_finding(self) -> Finding:
-        """Return the finding on a bill; beside a budget (`n_expected` is 0), on the cheapest rung of a ladder."""
+    def money_finding(self, spec: Spec) -> Finding:
+        """Return the finding on a bill; beside a budget (`n_expected` is 0), on the cheapest rung of a ladder.
+
+        `spec` has the options of the tuning, for the unit of money.
+        """
         name, subject, than = "cost", "the policy", "expected"
         if not self.n_expected:
             name, subject, than = "budget", "even the cheapest rung", "in the budget"
-        money = choose_unit([self.expected, self.observed])
+        money = spec.money([self.expected, self.observed])
         advice = (
             f"{subject} costs {money.full(self.observed)}, {percent(self.rise)} more than the "
             f"${money.show(self.expected)} {than}: look at prices, at the length of questions and answers, and at how "

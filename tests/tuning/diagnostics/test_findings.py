@@ -8,6 +8,7 @@ import pytest
 import rcjax
 from rcjax._base.figures import choose_unit
 from rcjax.policy.counted import ERRORS
+from rcjax.policy.spec import Spec
 from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.diagnostics.decision import DecisionGrounds, Replacement, RetuningGain, decide
 from rcjax.tuning.diagnostics.findings import (
@@ -117,7 +118,7 @@ TAKEN, ALIKE, LEFT = Replacement(0.02, held_out=BETTER), Replacement(0.001), Rep
 
 
 def decided(error=SAME, cost=SAME, replacement=None, **others):
-    primary = assess_together([error.error_finding(), cost.money_finding()])
+    primary = assess_together([error.error_finding(), cost.money_finding(Spec())])
     return decide(DecisionGrounds(error, cost, primary, [], MONEY, **{"tuned_on": 285} | others), replacement)
 
 
@@ -194,7 +195,7 @@ def test_a_budget_is_said_to_be_kept_only_if_the_bill_is_within_it():
     cheapest = figure(0.05, 0.2, 1.0, before=0)
     kept, over = (decided(cost=cheapest, bill=bill).sentence for bill in (0.2001, 0.22))
     assert kept.endswith("it costs $200 per thousand queries, within its budget of $200")
-    assert "it costs $220 per thousand queries here, over its budget of $200, which the service makes up for" in over
+    assert "it costs $220 per thousand queries here, 10.0 % over its budget of $200, which the service" in over
 
 
 @pytest.mark.parametrize("error", [SAME, figure(0.3, 0.2, 1e-6), figure(0.25, 0.2, 0.09), figure(0.1, 0.2, 1 - 1e-6)])
