@@ -226,8 +226,8 @@ def _replayed(replayed: Mapping[str, Any], money: Money, noun: str) -> dict[str,
     as_followed = followed | {"cost": followed["bill"], "abstention": followed["abstention"] if abstains else None}
     as_tuned |= {"error": None, "abstention": None, "error_answered": None, "position": followed["tuned"]}
     return {
-        "observed,\nfollowing\nits bill": [*facts(as_followed, money, noun)],
-        "at the rung\nas tuned": [*facts(as_tuned, money, noun), *by_model],
+        "observed,\nfollowing\nits budget": [*facts(as_followed, money, noun)],
+        "at the rung\nof the tuning": [*facts(as_tuned, money, noun), *by_model],
     }
 
 

@@ -28,6 +28,7 @@ LEAST_SHARE = 5e-4
 
 _EQUAL = 1e-3  # relative difference up to which two bills count as equal
 _ALIKE = 0.01  # difference of errors up to which two policies may count as alike
+_RISEN = 0.02  # rise of a bill since the tuning that gets a note if today's has risen, too
 _HARDLY = 0.05  # saved share of a bill below which a cascade may not be worth its upkeep
 
 #: Where the upper end of a difference holds, by whether the queries are fresh. On the queries of the choice, the
@@ -243,6 +244,25 @@ class Comparison(Record):
             return None
         advice = "--match bounds this difference when you tune"
         return f"{now.subject} has less {noun} here, where the tuning expected more: {advice}"
+
+    def shared_rise(self, promised: Comparison) -> str | None:
+        """Return a note if today's bill, too, has risen since the tuning, by half of the policy's rise at least.
+
+        >>> def compare(cost, todays):
+        ...     return Comparison(0.12, cost, 300, True, (Rival("large", "today", 0.12, todays, 0.0, 0.006),))
+        >>> compare(1.05e-4, 2e-4).shared_rise(compare(1e-4, 2e-4))
+        >>> compare(1.05e-4, 2.1e-4).shared_rise(compare(1e-4, 2e-4))
+        'large alone costs 5.0 % more than when tuned, too: queries are longer, or prices are higher'
+        """
+        now, then = self.today, promised.today
+        if now is None or then is None or now.name != then.name or not (then.cost and promised.cost):
+            return None
+        rise, todays = self.cost / promised.cost - 1, now.cost / then.cost - 1
+        if rise < _RISEN or todays < rise / 2:
+            return None
+        return (
+            f"{now.subject} costs {percent(todays)} more than when tuned, too: queries are longer, or prices are higher"
+        )
 
     def headline(self, money: Money, counted: Counted = ERRORS) -> str:
         """Return the change from today's, and a gain that is not supported, as a sentence without a subject.
