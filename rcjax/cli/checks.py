@@ -162,9 +162,9 @@ def check(
 ) -> None:
     """Test whether a policy is still right on fresh queries. For CI: exit status 0 fine, 1 drifted, 2 any failure.
 
-    Compares the error and the cost of the policy with the promise of the tuning, and says whether `rcjax retune` would
-    write a better policy. An error or a cost raises an alarm if it exceeds the promise by enough to matter, and by more
-    than chance explains; changed confidences of a model explain the alarm.
+    Compares the error and the cost of the policy with the figures that the tuning expects, and says whether `rcjax
+    retune` would write a better policy. An error or a cost raises an alarm if it exceeds the expected one by enough to
+    matter, and by more than chance explains; changed confidences of a model explain the alarm.
 
     All models of the policy must have answered the queries of LOG, and the answers need labels. Without labels, a call
     log is checked by the confidences, bills, tokens and failed calls of all traffic. If LOG has times, its last eight
@@ -302,9 +302,9 @@ def diagnose(
     all_: bool = False,
     json_: AsJson = False,
 ) -> None:
-    """Test whether the promises of a tuning hold on held-out queries, and advise what to do if not.
+    """Test whether policies err and cost on held-out queries as their tuning expects, and advise what to do if not.
 
-    Tunes on LOG, and compares the promised error and cost, and the calibration of each model, with held-out queries.
+    Tunes on LOG, and compares the expected error and cost, and the calibration of each model, with held-out queries.
     Each finding is fine, doubtful or bad. With `--test`, it also gives the decision of `rcjax check` on the policy for
     your target; the default target is the least money for at most a point more error than today's.
 
@@ -312,7 +312,7 @@ def diagnose(
 
     Args:
         test: Log of other queries to test on. [default: LOG itself, in five folds]
-        cascade: Test the promises of `rcjax tune` with this `--cascade`. [default: those of the default search]
+        cascade: Test the policies of `rcjax tune` with this `--cascade`. [default: those of the default search]
         all_: Show every finding, not only the worst of each kind.
     """
     spec = replace(within.spread(spec, log), cascade=cascade, intervals=False)

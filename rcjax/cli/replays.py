@@ -282,11 +282,11 @@ def retune(
 
     The target and the options stay. If LOG has times, its last eight weeks count. Without LOG, `--prices` tunes the
     policy again for new prices. The new policy is written if it gains the equivalent of half a point of error on all
-    known queries, and loses nothing on held-out ones; or if POLICY exceeds its limit or broke its promise, and the new
-    policy does not.
+    known queries, and loses nothing on held-out ones; or if POLICY exceeds its limit or is worse than expected, and the
+    new policy is not.
 
     The exit status is 0 even if the new policy is not written because it gains too little. It is 1 if the new policy
-    breaks its promise on the queries that POLICY carries, or if LOG is no fair sample: over 5 % of its queries lack
+    is worse than expected on the queries that POLICY carries, or if LOG is no fair sample: over 5 % of its queries lack
     answers, or its labels are not drawn at random.
 
     Example: `rcjax retune policy.json calls/ --labels labels.csv --out policy.json`

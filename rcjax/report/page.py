@@ -183,7 +183,7 @@ class Report:
         if diagnosis.held_out:
             return f"On {diagnosis.n:,} fresh queries the {self.noun} of the curve’s policies was {gaps}{chance}."
         return (
-            f"The promise was tried: the {self.noun} of policies tuned in the same way on four fifths of the log was, "
+            f"This was tried: the {self.noun} of policies tuned in the same way on four fifths of the log was, "
             f"on the fifth left out, {gaps}{chance}. No such trial can show that future queries are harder than the "
             "log; only fresh ones can (rcjax report --test)."
         )
@@ -323,7 +323,7 @@ _ONE, _ONE_PIXELS = (4.6, 3.6), 120
 
 _CAPTIONS = {
     "reliability": "{success} against calibrated confidence, held out: on the diagonal, it is as the confidence says.",
-    "promise": "{noun} and cost of the policies as promised when they were tuned, and as seen on queries that the "
+    "promise": "{noun} and cost of the policies as expected when they were tuned, and as seen on queries that the "
     "tuning left out.",
 }
 

@@ -66,7 +66,7 @@ def plot_error_cost(
     noun: str = ERRORS.noun,
     money: Money | None = None,
 ) -> None:
-    """Draw a frontier as promised (line) and as observed on held-out queries (points), with a 90 % band.
+    """Draw a frontier as expected (line) and as observed on held-out queries (points), with a 90 % band.
 
     The band is that of the difference, drawn about the promise: points outside it are significant.
 
@@ -82,7 +82,7 @@ def plot_error_cost(
     cost, error = (money.scale * promise.predicted_cost[order], promise.predicted_error[order])
     band = promise.error_band[order]
     ax.fill_between(cost, error - band, error + band, color=BLUE, alpha=0.15, linewidth=0, label="90 % band")
-    ax.plot(cost, error, color=BLUE, linewidth=1.6, label="promised")
+    ax.plot(cost, error, color=BLUE, linewidth=1.6, label="expected")
     held_out = np.argsort(promise.cost)
     style = {"color": ORANGE, "marker": "o", "markersize": 4, "linestyle": ":", "linewidth": 1}
     ax.plot(money.scale * promise.cost[held_out], promise.error[held_out], label="seen, held out", **style)

@@ -61,7 +61,7 @@ def test_a_policy_that_is_still_right_has_status_0(folder):
     result = run("check", folder / "policy.json", folder / "fresh.csv")
     assert result.exit_code == 0, (result.stderr, result.exception)
     assert result.stderr == ""
-    assert "\nAs promised: the policy errs on " in result.stdout
+    assert "\nAs expected: the policy errs on " in result.stdout
     for name in ("calibration error", "confidences", "rise of error", "rise of cost", "tuned again"):
         assert name in result.stdout
 
@@ -82,14 +82,14 @@ def test_a_drifted_policy_has_status_1_and_comes_with_advice(folder):
     assert "DRIFTED" in result.stdout
     told = " ".join(result.stdout.split())
     assert "more than the $" in told
-    assert "Worse than promised: the policy errs on" in told
+    assert "Worse than expected: the policy errs on" in told
     assert told.endswith("whether to tune again, rcjax check says without --no-retuning")
 
 
 @pytest.mark.parametrize("command", ["check", "evaluate"])
 def test_the_first_sentences_have_the_change_from_todays(folder, command):
     shown = " ".join(run(command, folder / "policy.json", folder / "fresh.csv", "--today", "small").stdout.split())
-    decision, change, table = (shown.index(text) for text in ("promised", "On these queries it ", "On the same"))
+    decision, change, table = (shown.index(text) for text in ("expected", "On these queries it ", "On the same"))
     assert decision < change < table
     assert " than small alone, today's; at worst (95 %) " in shown[change:table]
 

@@ -64,7 +64,7 @@ def test_a_frontier_has_a_line_a_band_points_and_the_models(ax):
     np.testing.assert_allclose(predicted.get_xydata(), [[10, 0.3], [20, 0.2], [30, 0.1]])
     np.testing.assert_allclose(seen.get_xydata(), [[11, 0.31], [22, 0.21], [33, 0.11]])
     assert seen.get_marker() == "o"
-    assert legend(ax) == ["90 % band", "promised", "seen, held out"]
+    assert legend(ax) == ["90 % band", "expected", "seen, held out"]
     assert [(text.get_text(), text.xy) for text in ax.texts] == [
         ("small", (pytest.approx(10), 0.35)),
         ("large", (pytest.approx(40), 0.12)),

@@ -134,8 +134,8 @@ FINDING_KINDS: Mapping[str, FindingKind] = {
         FindingKind("calibration error", "calibration error", Limits(0.05, 0.10)),
         FindingKind("separation", "better is surer", Limits(0.65, 0.55)),
         FindingKind("certain answers", "confidence 1", Limits(0.5, 0.9)),
-        FindingKind("predicted error", "{noun} off promise", Limits(0.01, 0.03), "points"),
-        FindingKind("predicted cost", "cost off promise", Limits(0.05, 0.15)),
+        FindingKind("predicted error", "{noun} off the expected", Limits(0.01, 0.03), "points"),
+        FindingKind("predicted cost", "cost off the expected", Limits(0.05, 0.15)),
         FindingKind("error", "rise of {noun}", Limits(0.02, 0.05), "points"),
         FindingKind("difference", "{noun} above today's", Limits(0.0, 0.02), "points"),  # limits beyond the margin
         FindingKind("cost", "rise of cost", Limits(0.05, 0.15)),
@@ -407,9 +407,9 @@ class Promise:
             off = f"{100 * gap.figure:.1f} points" if name == "error" else percent(gap.figure)
             why = "go by what rcjax evaluate shows on fresh queries, and tune on queries like those to come"
             if gap.by_chance:
-                why = "chance alone can explain that; label more queries before you rely on the promise"
+                why = "chance alone can explain that; label more queries before you rely on it"
             finding = f"on queries not seen, the {noun} of policies tuned in this way is {off} {gap.direction}"
-            advice = f"{finding} than promised, mean over the curve: {why}"
+            advice = f"{finding} than expected, mean over the curve: {why}"
             is_lower = gap.direction == "lower"  # which no service regrets
             verdict = "fine" if is_lower else verdict_of(f"predicted {name}", gap.figure, by_chance=gap.by_chance)
             yield _assess(f"predicted {name}", "", gap.figure, advice, verdict=verdict, noun=counted.noun)
@@ -419,10 +419,10 @@ class Promise:
 
         >>> figures = {"predicted_error": [0.2], "predicted_cost": [1.0], "error": [0.3], "cost": [0.9]}
         >>> Promise("labels", [1.0], **figures, error_band=[0.1], cost_band=[0.1]).describe()
-        '10.0 points off what was promised, mostly higher, and the cost 10.0 %, mostly lower'
+        '10.0 points off the expected, mostly higher, and the cost 10.0 %, mostly lower'
         """
         error, cost = (self._gap(name) for name in ("error", "cost"))
-        points = f"{100 * error.figure:.1f} points off what was promised, mostly {error.direction}"
+        points = f"{100 * error.figure:.1f} points off the expected, mostly {error.direction}"
         return f"{points}, and the cost {percent(cost.figure)}, mostly {cost.direction}"
 
     def is_by_chance(self, name: str) -> bool:

@@ -437,7 +437,7 @@ class _LastLook(NamedTuple):
         if self.followed is not None:
             yield describe_followed(self.followed, cost, money, counted)
         elif cost.rise < -0.05 and cost.p_value > 0.95:  # no drift
-            less = f"{money.full(cost.observed)}, less than the ${money.show(cost.expected)} promised"
+            less = f"{money.full(cost.observed)}, less than the ${money.show(cost.expected)} expected"
             yield f"the policy costs {less}: that is not drift, and rcjax retune may make use of the difference"
 
     def describe_window(self, weeks: Weeks, looks: int, earlier: int) -> CheckWindow:

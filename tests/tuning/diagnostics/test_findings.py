@@ -125,15 +125,15 @@ def decided(error=SAME, cost=SAME, replacement=None, **others):
 @pytest.mark.parametrize(
     ("cost", "state", "remarks"),
     [
-        (figure(0.1, 0.2, 1 - 1e-9), "as promised", 1),
-        (figure(0.3, 0.2, 1e-9), "worse than promised", 0),
-        (figure(0.1, 0.2, 0.7), "as promised", 0),  # chance
-        (figure(0.198, 0.2, 1 - 1e-9), "as promised", 0),  # too little to matter
+        (figure(0.1, 0.2, 1 - 1e-9), "as expected", 1),
+        (figure(0.3, 0.2, 1e-9), "worse than expected", 0),
+        (figure(0.1, 0.2, 0.7), "as expected", 0),  # chance
+        (figure(0.198, 0.2, 1 - 1e-9), "as expected", 0),  # too little to matter
     ],
 )
 def test_only_a_higher_cost_than_promised_is_drift(cost, state, remarks):
     found = decided(cost=cost)
-    assert (found.state, found.alarm) == (state, state == "worse than promised")
+    assert (found.state, found.alarm) == (state, state == "worse than expected")
     looked = _LastLook(cost, cost, cost, [], np.zeros(0), [], None, None)
     assert len([*looked.remarks(MONEY, ERRORS)]) == remarks
 
@@ -154,8 +154,8 @@ def test_a_policy_better_than_todays_is_not_said_to_be_within_the_margin(gap, ta
 
 def test_an_improvement_has_its_sign_and_is_no_alarm():
     found = decided(figure(0.1, 0.2, 1 - 1e-6))
-    assert (found.state, found.alarm) == ("better than promised", False)
-    assert "10.0 ± 2.0 points less than the 20.0 % promised" in found.sentence
+    assert (found.state, found.alarm) == ("better than expected", False)
+    assert "10.0 ± 2.0 points less than the 20.0 % expected" in found.sentence
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_an_improvement_has_its_sign_and_is_no_alarm():
 def test_more_labels_are_advised_only_where_they_would_decide(figures, said, advice):
     others = {"unlabelled": figures.pop("unlabelled", 0)}
     found = decided(figure(0.25, 0.2, 0.09, **figures), **others)
-    assert (found.state, found.alarm) == ("unclear", False)
+    assert (found.state, found.alarm) == ("doubtful", False)
     assert said in found.sentence
     assert found.advice.startswith(advice)
 
@@ -178,7 +178,7 @@ def test_queries_are_too_few_for_the_figure_that_is_in_doubt():
     """Here the money: few queries were tuned on, and the difference, which has no promise, is not in doubt."""
     same = dataclasses.replace(figure(0.0, 0.01, before=0), rival="large alone")
     found = decided(same, figure(0.23, 0.2, 0.03, n=1500, before=20), tuned_on=20)
-    assert found.state == "unclear"
+    assert found.state == "doubtful"
     assert "the 20 queries that the policy was tuned on are too few to tell" in found.sentence
 
 
@@ -238,4 +238,4 @@ def test_no_error_among_a_dozen_queries_is_no_drift():
     policy = rcjax.tune(train, lam=1000.0, cascade="full", intervals=False).policy
     right = np.flatnonzero(np.asarray(fresh.correct).all(1))[:12]
     found = rcjax.check_policy(policy, fresh.take(right), retuning=False)
-    assert (found.error.observed, found.drifted, found.decision.state) == (0.0, False, "unclear")
+    assert (found.error.observed, found.drifted, found.decision.state) == (0.0, False, "doubtful")
