@@ -579,11 +579,11 @@ def cascade_lines(policy: Mapping[str, Any], name: str = "") -> list[str]:
     for number, (share, part) in enumerate(parts, first or 0):
         if share < LEAST_SHARE:
             continue
-        queries = "" if first is None else f"rung {number}, "
-        queries += f"{percent(share)} of the queries" if share < 1 - LEAST_SHARE else "all queries" if queries else ""
+        rung = "" if first is None else f"rung {number}"
+        queries = f"{percent(share)} of the queries" if share < 1 - LEAST_SHARE else ""
         for segment, cascade in {"": part, **part.get("segments", {})}.items():
             rest_label = "others" if part.get("segments") else ""
-            label = ", ".join(filter(None, (name, queries, f"segment {segment}" if segment else rest_label)))
+            label = ", ".join(filter(None, (name, rung, queries, f"segment {segment}" if segment else rest_label)))
             start, *further = describe_cascade(cascade, width=TERMINAL - 4).split("\n")
             line = f"  {label}: {start}" if label else f"  {start}"
             fits = not further and len(line) <= TERMINAL
