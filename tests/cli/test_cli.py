@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import typer
 from helpers.call_samples import call
 from helpers.command_line import NAMES, TOKEN_PRICES, fail, rows_of, run, succeed, write_folder, write_log
 from helpers.gateway_service import make_policy
@@ -17,7 +18,7 @@ import rcjax
 from rcjax.cli import inputs
 from rcjax.logs.importing.evaluations import write_table
 from rcjax.logs.sources import TABLES
-from rcjax.policy.ladder import Ladder, policy_from_json
+from rcjax.policy.ladder import Ladder, Queries, policy_from_json
 from rcjax.serving.call_log import CallLog
 
 COLUMNS = "80"
@@ -82,6 +83,10 @@ def test_money_and_shares_are_parsed_in_each_spelling():
     for text in ("0.00015", "150/M", "$150/m", "0.15/k", "0.00015/query"):
         assert inputs.money(text) == pytest.approx(1.5e-4)
     assert inputs.fraction("5%") == inputs.fraction("0.05") == 0.05
+    for text in ("2000000/month", "2M/month", "2000k/month", "2 m / month"):
+        assert inputs.queries(text) == Queries(2e6, "month")
+    with pytest.raises(typer.BadParameter, match="'x' is not a number above 0"):
+        inputs.queries("xM/month")
 
 
 # -- tune

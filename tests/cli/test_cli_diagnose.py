@@ -107,6 +107,7 @@ def test_the_verdict_comes_first_then_what_explains_it(capsys):
     said = shown(capsys, "worse than expected", one("bad"), one("bad", name="confidences"), one("fine", name="labels"))
     assert said.index("Worse than expected: it errs.") < said.index("a reason") < said.index("changed see the confid")
     assert "DRIFTED change of error" in said
+    assert "verdict DRIFTED: beyond its limit, which raises the alarm; changed: beyond its limit; it explains" in said
     assert "see the error" not in said  # the verdict says it
     assert said.endswith("Next: keep the policy")
 

@@ -8,6 +8,7 @@ import pytest
 import rcjax
 from rcjax._base.figures import choose_unit
 from rcjax.policy.counted import ERRORS
+from rcjax.policy.ladder import Queries
 from rcjax.policy.spec import Spec
 from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.diagnostics.decision import DecisionGrounds, Replacement, RetuningGain, decide
@@ -47,6 +48,14 @@ def test_a_promise_that_chance_can_break_is_doubtful(band, verdict):
     findings = [*Promise("labels", np.ones(4), **seen, **bands).findings()]
     assert [finding.verdict for finding in findings] == [verdict, "fine"]
     assert [bool(finding.advice) for finding in findings] == [True, False]
+
+
+def test_an_error_and_a_cost_below_the_expected_ones_are_fine():
+    """An error that was 3.4 points lower was doubtful, with the advice to label more."""
+    seen = {"error": np.full(4, 0.15), "cost": np.full(4, 1.5), "predicted_error": np.full(4, 0.2)}
+    bands = {"error_band": np.full(4, 0.001), "cost_band": np.full(4, 0.001), "predicted_cost": np.full(4, 2.0)}
+    findings = [*Promise("labels", np.ones(4), **seen, **bands).findings()]
+    assert [(finding.verdict, finding.advice) for finding in findings] == [("fine", "")] * 2
 
 
 # -- of a policy
@@ -189,6 +198,21 @@ def test_a_difference_names_its_rival():
     assert found.advice == "see what has changed, and use large alone: nothing better is shown yet"
     same = decided(dataclasses.replace(figure(0.0001, 0.01, 1.0, before=0), rival="large alone"), replacement=LEFT)
     assert "the policy has the same error (± 2.0 points) as large alone on the same queries" in same.sentence
+
+
+def test_a_difference_stands_beside_its_margin_and_a_bill_has_the_unit_of_the_tuning():
+    found = dataclasses.replace(figure(0.003, 0.01, 0.9, before=0), rival="large alone").error_finding()
+    assert (found.figure, found.kind.label) == (0.003, "error above today's")
+    assert found.kind.limits == pytest.approx((0.01, 0.03))
+    monthly = figure(3e-4, 2e-4, 1e-9).money_finding(Spec(queries=Queries(2e6, "month")))
+    assert monthly.advice.startswith("the policy costs $600 a month, 50.0 % more than the $400 expected: ")
+
+
+def test_a_figure_beyond_its_limit_names_the_limit():
+    assert (
+        "more than the $200 expected (above the limit of 5.0 %, p = " in decided(cost=figure(0.22, 0.2, 0.01)).sentence
+    )
+    assert "expected (above the limit of 2.0 points, p = " in decided(figure(0.25, 0.2, 1e-6)).sentence
 
 
 def test_a_budget_is_said_to_be_kept_only_if_the_bill_is_within_it():
