@@ -75,11 +75,12 @@ def budget(text: str) -> float | Period:
 
 
 def queries(text: str) -> Queries:
-    """Parse a number of queries in a period: `200000/month`."""
+    """Parse a number of queries in a period: `200000/month`, `200k/month` or `2M/month`."""
     parts = split_per_period(text)
     if parts is None:
         raise typer.BadParameter(f"{text!r}: give queries and a period, such as 200000/month, or /week or /day")
-    return Queries(positive(parts[0]), parts[1])
+    number, unit = re.fullmatch(r"(.*?)\s*([km]?)", parts[0], re.DOTALL).groups()  # type: ignore[union-attr]
+    return Queries(positive(number) / _PER[unit], parts[1])
 
 
 def fraction(text: str) -> float:

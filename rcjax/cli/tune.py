@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from rcjax._base.codec import read_value
-from rcjax._base.figures import Money, capitalised, count, example_budget
+from rcjax._base.figures import Money, capitalised, count, example_budget, format_number
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import (
     LEVEL,
@@ -51,6 +51,8 @@ from rcjax.cli.options import OUTPUT, AsJson, BudgetOptions, LogFiles, LogOption
 from rcjax.policy.comparison import LEAST_SHARE, Comparison
 from rcjax.policy.decisions import describe_cascade, is_chain
 from rcjax.policy.error_kind import ERRORS, ErrorKind
+from rcjax.policy.ladder import DAYS_PER_PERIOD, Queries
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from rcjax.tuning.tune import Tuned
 
 _MAX_LISTED = 5  # logs that were left out
+_SHADOW_QUERIES = 200  # a week, as the calendar of docs/production.md has them
 
 
 def sweep(
@@ -224,6 +227,8 @@ def _show_tuning(tuned: Tuned, out: Path | None, is_complete: bool) -> None:
     if tuned.held_out is not None:
         heading += f" {tuned.held_out.n_queries:,} other queries are held out for the test of the guarantee."
     rows, chosen = document["model_summary"], None
+    if not tuned.log.has_confidences:
+        rows = [{**row, "calibration_error": None} for row in rows]
     if tuned.policy is not None:
         rungs = zip(tuned.policy.weights, tuned.policy.adjacent_rungs, strict=True)
         chosen = [rung.expected for weight, rung in rungs if weight >= LEAST_SHARE]
@@ -383,7 +388,18 @@ def _policy_texts(tuned: Tuned) -> dict[str, Any]:
         "notes": list(tuned.notes),
         "money": money_note,
         "aim": aim if period is None else f"at most {period}",
+        "watching": _describe_watching(tuned.policy, tuned.spec.queries),
     }
+
+
+def _describe_watching(policy: AbstractPolicy, queries: Queries | None) -> str | None:
+    """Say what shadow queries cost, on which checks rest; None if they ask no further model."""
+    from rcjax.serving.call_log import ShadowCost
+
+    week = _SHADOW_QUERIES if queries is None else min(_SHADOW_QUERIES, 7 * queries.per_day)
+    cost = ShadowCost.of(policy, policy.models).query * week * DAYS_PER_PERIOD["month"] / 7
+    asked = f"{week:,.0f} shadow queries a week cost ${format_number(cost)} a month"
+    return f"Watching it: {asked} (rcjax serve --shadow {week:.0f}/week)." if cost else None
 
 
 @escape_arguments
@@ -416,6 +432,8 @@ def _show_policy(
             screen.hang("note", f"{fact.label}: {fact.explanation}")
     if texts["money"]:
         screen.hang("money", texts["money"])
+    if texts["watching"]:
+        screen.print(texts["watching"])
 
 
 @escape_arguments
@@ -446,10 +464,12 @@ def _frontier_table(
     widths = [max(map(len, (*head.split("\n"), *column))) for head, *column in zip(heads, *cells, strict=True)]
     remaining = max(max(width, TERMINAL) - sum(widths) - _GAP * (len(heads) + 1), _LEAST_WIDTH)
     table = make_table(*heads, text_columns=0, unbroken=True)
+    cascades = [describe_cascade(point, width=remaining) for point in points]
     are_chains = all(map(is_chain, points))
     head = "models, answering above a confidence" if are_chains else "models, and what they do at a confidence"
+    head = head if any(sign in cascade for cascade in cascades for sign in ">≤") else "models"
     # Fold a name that is wider than the room, rather than cut figures.
     table.add_column(head.replace(", ", ",\n", 1) if len(head) > remaining else head, overflow="fold")
-    for row, point, is_starred in zip(cells, points, starred, strict=True):
-        table.add_row(*row, describe_cascade(point, width=remaining), style="bold" if is_starred else None)
+    for row, cascade, is_starred in zip(cells, cascades, starred, strict=True):
+        table.add_row(*row, cascade, style="bold" if is_starred else None)
     return table

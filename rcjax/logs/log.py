@@ -291,6 +291,12 @@ class Log(Cells):
 
     __repr__ = describe
 
+    @property
+    def has_confidences(self) -> bool:
+        """Whether an answer has a confidence below 1: answers count as sure if the log has no confidences."""
+        logprob = np.asarray(self.logprob)
+        return bool(((logprob > NO_CONFIDENCE) & (logprob != 0.0)).any())
+
     def describe_missing_confidence(self) -> str | None:
         """Count each model's answers without a confidence, and the right answers among them; None without any."""
         unsure = np.asarray(self.logprob) == NO_CONFIDENCE

@@ -48,7 +48,7 @@ def describe_doubts(log: Log) -> Iterator[str]:
         best = min(max(known, default=0.5), 1 - 1 / n)
         points = 100 * Z_ONE_SIDED_95 * math.sqrt(best * (1 - best) / n)
         yield f"{n} queries tell an error to ± {points:.0f} points, whichever policy it is of: log 100 or more"
-    if log.answer is not None and (confidences[confidences > NO_CONFIDENCE] == 0.0).all():
+    if log.answer is not None and not log.has_confidences:
         return  # answers are compared, and `read_log` has warned that there is no confidence
     constant = dict[tuple[str, int], list[str]]()
     for name, confidence in zip(log.models[:-1], confidences.T[:-1], strict=True):  # the last has no threshold

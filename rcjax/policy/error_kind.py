@@ -43,6 +43,8 @@ class ErrorKind:
     """Noun for 1 minus the share of errors: "share right"."""
     after: str = ""
     """Words that follow verb and share: " of the score"."""
+    answers: str = ""
+    """Noun for a number of counted answers: "wrong answers"; empty for a score, of which a part is lost."""
 
     def does(self, share: str) -> str:
         """Return the predicate of a sentence, for a share in words."""
@@ -50,7 +52,7 @@ class ErrorKind:
 
 
 #: Right and wrong answers.
-ERRORS = ErrorKind("error", "errs on", "one error", "share right")
+ERRORS = ErrorKind("error", "errs on", "one error", "share right", answers="wrong answers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +80,12 @@ class Reference(Record):
         """Return a sentence on the kind of error.
 
         >>> Reference("large", "exact", "differences").describe()
-        'Counted is whether answers differ from those of large (the same by exact), not whether they are right.'
+        'ErrorKind is whether answers differ from those of large (the same by exact), not whether they are right.'
         """
         test = f"(the same by {self.same})"
         if self.counts == "errors":
             return f"Whether an answer is that of {self.model} {test} is a judge's verdict, judged_same."
-        return f"Counted is whether answers differ from those of {self.model} {test}, not whether they are right."
+        return f"ErrorKind is whether answers differ from those of {self.model} {test}, not whether they are right."
 
     @property
     def error_kind(self) -> ErrorKind:
@@ -94,7 +96,8 @@ class Reference(Record):
         """
         if self.counts == "errors":
             return ERRORS
-        return ErrorKind("difference", f"differs from {visible(self.model)} on", "one difference", "share alike")
+        verb = f"differs from {visible(self.model)} on"
+        return ErrorKind("difference", verb, "one difference", "share alike", answers="different answers")
 
 
 def recorded_reference(provenance: Mapping[str, Any]) -> Reference | None:
@@ -128,9 +131,9 @@ class Scores(Record):
         """Return a sentence on the kind of error.
 
         >>> Scores(10.0).describe()
-        'Counted is the score that is lost, as a share of the full score, 10.'
+        'ErrorKind is the score that is lost, as a share of the full score, 10.'
         """
-        return f"Counted is the score that is lost, as a share of the full score, {self.most:g}."
+        return f"ErrorKind is the score that is lost, as a share of the full score, {self.most:g}."
 
     @property
     def error_kind(self) -> ErrorKind:

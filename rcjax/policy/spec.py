@@ -375,25 +375,24 @@ class Spec:
         return choose_unit(costs) if self.queries is None else self.queries.money
 
     def options_for(self, target: Target) -> dict[str, str]:
-        """Return a target as options of `rcjax tune`, by name; a budget is for the period that it came from.
+        """Return a target, `today` and `queries` as options of `rcjax tune`, by name.
 
         >>> spec = Spec(period=Period(500.0, "month"), today="large")
         >>> spec.options_for(Target("budget", 1e-4)), Spec().options_for(Target("budget", 1.5e-4))
-        ({'budget': '500/month', 'queries': '5000000/month'}, {'budget': '150/M'})
+        ({'budget': '500/month', 'today': 'large', 'queries': '5000000/month'}, {'budget': '150/M'})
         >>> spec.options_for(Target("match", 0.01)), Spec().options_for(Target("lam", 150.0))
         ({'match': '1%', 'today': 'large'}, {'error-cost': '0.006666666667'})
         """
-        value, period = target.value, self.period
-        if target.name == "budget" and period is not None and value > 0:
-            queries = f"{period.money / value:.10g}/{period.every}"
-            return {"budget": f"{period.money:.10g}/{period.every}", "queries": queries}
-        if target.name == "budget":
-            return {"budget": f"{1e6 * value:.10g}/M"}
-        if target.name == "match":
-            return {"match": f"{100 * value:.10g}%"} | ({"today": self.today} if isinstance(self.today, str) else {})
+        value, period, queries = target.value, self.period, self.queries
+        others = {"today": self.today} if isinstance(self.today, str) else {}
+        others |= {} if queries is None else {"queries": f"{queries.number:.10g}/{queries.every}"}
+        if target.name == "budget" and period is not None and value > 0:  # the queries that the budget came from
+            budget = f"{period.money:.10g}/{period.every}"
+            return {"budget": budget} | others | {"queries": f"{period.money / value:.10g}/{period.every}"}
         if target.name == "lam":
-            return {"error-cost": f"{1 / value:.10g}"} if value > 0 else {}
-        return {target.name.replace("_", "-"): f"{value:.10g}"}
+            return ({"error-cost": f"{1 / value:.10g}"} if value > 0 else {}) | others
+        shown = {"budget": f"{1e6 * value:.10g}/M", "match": f"{100 * value:.10g}%"}.get(target.name, f"{value:.10g}")
+        return {target.name.replace("_", "-"): shown} | others
 
     @property
     def is_by_labels(self) -> bool:

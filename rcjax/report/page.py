@@ -8,6 +8,7 @@ import html
 import io
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -23,7 +24,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from rcjax._base.codec import takes, to_json_value
+from rcjax._base.codec import takes
 from rcjax._base.figures import (
     Money,
     capitalised,
@@ -182,7 +183,7 @@ class Report:
         if diagnosis.held_out:
             return f"On {diagnosis.n:,} fresh queries the {self.noun} of the curve’s policies was {gaps}{chance}."
         return (
-            f"The promise was tried: the {self.noun} of policies tuned in the same way on four fifths of the log was, "
+            f"This was tried: the {self.noun} of policies tuned in the same way on four fifths of the log was, "
             f"on the fifth left out, {gaps}{chance}. No such trial can show that future queries are harder than the "
             "log; only fresh ones can (rcjax report --test)."
         )
@@ -234,8 +235,8 @@ class Report:
         return {
             "models": list(self.frontier.models),
             "headline": self.headline(),
-            "comparison": to_json_value(self.promised),
-            "fresh": None if self.fresh is None else to_json_value(self.fresh),
+            "comparison": self.promised.to_json(),
+            "fresh": self.fresh and self.fresh.to_json(),
             "error_kind": self.noun,
             **({} if self.log.reference is None else {"beside": self.reference_text}),
             "model_summary": [model.to_json() for model in self.tuned.single_models],
@@ -322,16 +323,16 @@ _ONE, _ONE_PIXELS = (4.6, 3.6), 120
 
 _CAPTIONS = {
     "reliability": "{success} against calibrated confidence, held out: on the diagonal, it is as the confidence says.",
-    "promise": "{noun} and cost of the policies as promised when they were tuned, and as seen on queries that the "
+    "promise": "{noun} and cost of the policies as expected when they were tuned, and as seen on queries that the "
     "tuning left out.",
 }
 
 
-def draw_findings(diagnosis: Diagnosis, log: Log) -> list[dict[str, Any]]:
-    """Draw the figures of a diagnosis on a log: the rows of the template."""
+def draw_findings(diagnosis: Diagnosis, log: Log, money: Money) -> list[dict[str, Any]]:
+    """Draw the figures of a diagnosis on a log, with a unit of money: the rows of the template."""
     nouns = {"noun": diagnosis.error_kind.noun.capitalize(), "success": diagnosis.error_kind.success.capitalize()}
     with style():
-        drawings = {"reliability": _reliability(diagnosis), "promise": _promise(diagnosis, log)}
+        drawings = {"reliability": _reliability(diagnosis), "promise": _promise(diagnosis, log, money)}
     rows = []
     for name, drawing in drawings.items():
         caption = _CAPTIONS[name].format(**nouns)
@@ -355,14 +356,14 @@ def _reliability(diagnosis: Diagnosis) -> Figure:
     return figure
 
 
-def _promise(diagnosis: Diagnosis, log: Log) -> Figure:
+def _promise(diagnosis: Diagnosis, log: Log, money: Money) -> Figure:
     """Draw the promised and the observed curve, with the single models on the queries that all models answered."""
     assert diagnosis.promise is not None  # since the diagnosis has a frontier
     answered = log.take(log.complete)
     wrong, cost = 1 - np.nanmean(diagnosis.correct, axis=0), np.asarray(answered.query_cost).mean(0)
     single = {name: (cost[j], wrong[j]) for j, name in enumerate(diagnosis.models)}
     figure = Figure(figsize=_ONE)
-    plot_error_cost(ax := figure.add_subplot(), diagnosis.promise, single, diagnosis.error_kind.noun)
+    plot_error_cost(ax := figure.add_subplot(), diagnosis.promise, single, diagnosis.error_kind.noun, money)
     lay_out(figure, ax, (0, 0, *_ONE))
     return figure
 
@@ -417,7 +418,7 @@ def context(report: Report) -> dict[str, Any]:
         "findings": {"": own, "Models that the policy of this page does not ask": others},
         "judged": report.judged_by,
         "promise": report.promise_text,
-        "figures": draw_findings(report.diagnosis, report.judged.select(report.diagnosis.models)),
+        "figures": draw_findings(report.diagnosis, report.judged.select(report.diagnosis.models), report.money),
     }
 
 
@@ -450,7 +451,7 @@ def _frontier(report: Report, cost: np.ndarray, error: np.ndarray) -> tuple[str,
     single = {model.model: (model.cost, 1 - model.accuracy) for model in report.tuned.single_models}
     with style():
         canvas = Figure(figsize=_ONE)
-        plot_frontier(ax := canvas.add_subplot(), report.frontier, single)
+        plot_frontier(ax := canvas.add_subplot(), report.frontier, single, report.money)
         lay_out(canvas, ax, (0, 0, *_ONE))
         ax.get_legend().remove()  # type: ignore[union-attr] - the page has one, below
         description = f"{report.noun.capitalize()} against cost of the best cascades, and each model alone beside"
@@ -529,7 +530,7 @@ def _rung(policy: Policy, log: Log, weight: float) -> tuple[list[dict[str, str]]
 def _option(report: Report, target: Target, policy: AbstractPolicy) -> str:
     """Return a target as options of the command; only the first policy's budget may be for a period."""
     spec = report.spec if policy is report.policy else dataclasses.replace(report.spec, period=None)
-    return " ".join(f"--{name} {value}" for name, value in spec.options_for(target).items())
+    return " ".join(f"--{name} {shlex.quote(value)}" for name, value in spec.options_for(target).items())
 
 
 @takes(log=Log, spec=(Spec, None), test=(Log, None))

@@ -7,7 +7,7 @@ error of the paired difference. The policy stands at the cheapest position where
     difference + z·standard error ≤ margin,        z = 1.645.
 
 At a single position the left side is the one-sided 95 % upper limit of the difference. As the cheapest of many
-positions is taken, the margin is kept in some 90 % of cases (`benchmarks.match`).
+positions is taken, the margin is kept in nine logs of ten (`benchmarks.match`).
 
 With segments, each segment has its own frontier. At each rung of the ladder one segment moves to its next corner: the
 move that saves most errors for its money. So a position on the ladder stands for one λ in all segments (the greedy
@@ -68,6 +68,8 @@ _RISE = 1e-9  # least rise of the cost from one rung to the next, as a share of 
 
 _MAX_LABELS = 100_000  # notes do not ask for more labels: nobody will give so many
 
+_MORE_LABELS = 4  # multiple of the labels for which a note says what they might show: half the standard errors
+
 
 class TargetPolicy(NamedTuple):
     """The policy chosen for a target, its guarantee, and notes in words."""
@@ -107,14 +109,20 @@ class Margins(NamedTuple):
     """The differences of P positions on a ladder from today's policy, from the cheapest rung to the dearest."""
 
     position: np.ndarray  # (P,) position on the ladder
+    cost: np.ndarray  # (P,) expected cost
     is_cheaper: np.ndarray  # (P,) bool: the bill is below today's
     error_difference: np.ndarray  # (P,) expected error minus today's error
     se: np.ndarray  # (P,) standard error of the difference
     queries: int  # number of complete queries with a label
 
-    def cheapest(self, margin: float) -> int | None:
-        """Return the index of the cheapest position that keeps to a margin below today's bill; None without one."""
-        bound = self.error_difference + Z_ONE_SIDED_95 * self.se
+    def cheapest(self, margin: float, labels: float = 1.0) -> int | None:
+        """Return the index of the cheapest position that keeps to a margin below today's bill; None without one.
+
+        Args:
+            margin: the margin.
+            labels: multiple of the labels, for which the standard errors are smaller.
+        """
+        bound = self.error_difference + Z_ONE_SIDED_95 * self.se / math.sqrt(labels)
         kept = np.flatnonzero(self.is_cheaper & (bound <= margin * (1 + 1e-9)))
         return int(kept[0]) if kept.size else None
 
@@ -124,7 +132,7 @@ class Margins(NamedTuple):
         The result is None if no position is expected to keep to it.
 
         >>> one = np.ones(1)
-        >>> Margins(0 * one, one > 0, 0.002 * one, 0.01 * one, 300).labels_needed(0.01)
+        >>> Margins(0 * one, one, one > 0, 0.002 * one, 0.01 * one, 300).labels_needed(0.01)
         1269
         """
         room = margin - self.error_difference
@@ -158,7 +166,7 @@ def margins(frontier: Frontier, log: Log, today: ModelOrPolicy) -> Margins:
     se = np.concatenate([paired_error(part @ loss - todays.penalty) for part in np.array_split(weights, 8)])
     compared = log.select([name for name in log.models if name in shared.models])
     queries = int((compared.labelled.any(1) & compared.complete).sum())
-    return Margins(position, cost < bill * (1 - CHEAPER), expected - error, se, queries)
+    return Margins(position, cost, cost < bill * (1 - CHEAPER), expected - error, se, queries)
 
 
 def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> TargetPolicy:
@@ -181,9 +189,7 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     tested = margins(frontier, log, spec.today)
     if (place := tested.cheapest(margin)) is not None:
         policy = frontier.ladder(float(tested.position[place]), Target("match", margin))
-        more = f"more than {format_points(margin)} more {log.error_kind.noun} than today's"
-        cheaper = f"cheaper policies may have {more}, at worst (95 %)"
-        return TargetPolicy(policy, notes=(cheaper,) if place else ())
+        return TargetPolicy(policy, notes=_note_cheaper(tested, place, log, spec))
     needed = tested.labels_needed(margin)
     noun = "query" if log.hand_labels is None else "labelled query"
     why = f"no cheaper policy is shown to keep to {format_points(margin)} on {count(tested.queries, noun)}"
@@ -192,6 +198,19 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     else:
         hope = f"and about {float(f'{needed:.2g}'):,.0f} labelled queries might"
     return _keep_today(frontier, log, spec, f"{why}, {hope}")
+
+
+def _note_cheaper(tested: Margins, place: int, log: Log, spec: Spec) -> tuple[str, ...]:
+    """Return a note on the policies below the chosen place, and on what more labels might show; none at place 0."""
+    margin, labels = spec.match or 0.0, _MORE_LABELS * tested.queries
+    if not place:
+        return ()
+    note = f"cheaper policies may have more than {format_points(margin)} more {log.error_kind.noun} than today's"
+    shown = tested.cheapest(margin, _MORE_LABELS)
+    if shown is not None and shown < place and labels <= _MAX_LABELS:
+        cost = spec.money(np.asarray(log.cost, float).tolist()).full(float(tested.cost[shown]))
+        note += f"; about {float(f'{labels:.2g}'):,.0f} labelled queries might show that one for {cost} has not"
+    return (note,)
 
 
 def _keep_today(frontier: Frontier, log: Log, spec: Spec, why: str) -> TargetPolicy:

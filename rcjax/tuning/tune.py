@@ -240,7 +240,7 @@ class Tuned:
         if self.policy is not None:
             document["policy"], document["remarks"] = self.policy.to_json(), list(self.remarks)
         if self.comparison is not None:
-            document["comparison"] = to_json_value(self.comparison)
+            document["comparison"] = self.comparison.to_json()
         return document
 
 

@@ -29,7 +29,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import Z_ONE_SIDED_95, Money, count, format_number, format_points, percent
+from rcjax._base.figures import Z_ONE_SIDED_95, Money, count, format_figure, format_number, format_points, percent
 from rcjax._core.batching import map_in_threads
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import carried_log, carried_mask, with_carried_queries
@@ -189,7 +189,8 @@ class Replacement:
             better = "better" if self.held_out.gain.mean > self.held_out.gain.se else "no worse"
             then = f"on queries left out of tuning, such a policy is {better}, {error_kind.noun} and money together"
         effect = "; ".join(filter(None, (self.effect, then)))
-        return (f"tuned again, on all known queries, which it learns from: {effect}",) if effect else ()
+        head = "if tuned again on these and the carried queries (so slightly flattered)"
+        return (f"{head}: {effect}",) if effect else ()
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as JSON values."""
@@ -416,13 +417,13 @@ def _broken_promise(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log
     spread = max(new.std(), math.sqrt(max(bar * (1 - bar), 0.0))) / math.sqrt(len(new))
     if new.mean() - bar <= max(_LEAST_EXCESS, Z_ONE_SIDED_95 * spread):
         return None
-    promise = "" if promised is None else f", where it promises {percent(promised)}"
+    promise = "" if promised is None else f", where {percent(promised)} is expected"
     where = f"on the {count(len(new), 'query')} that the policy in service carries"
     new_error = f"{where}, the new policy has {percent(new.mean())} {log.error_kind.noun}{promise}"
     return f"{new_error}; the policy in service has {percent(old.mean())} there"
 
 
-State = Literal["as promised", "better than promised", "worse than promised", "unclear", "no fair sample"]
+State = Literal["as expected", "better than expected", "worse than expected", "doubtful", "no fair sample"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -443,7 +444,7 @@ class PolicyDecision:
     @property
     def alarm(self) -> bool:
         """Whether the exit status is 1."""
-        return self.state in ("worse than promised", "no fair sample")
+        return self.state in ("worse than expected", "no fair sample")
 
     @property
     def headline(self) -> str:
@@ -493,24 +494,24 @@ class DecisionGrounds(NamedTuple):
             return f"the policy has {against} on the same queries{margin}{_chance(finding)}"
         rate = f"the policy {self.error_kind.does(percent(error.observed))}"
         than = f"{abs(gap):.1f} ± {se:.1f} points {'more' if gap >= 0 else 'less'} than the"
-        return f"{rate}, {than} {percent(error.expected)} promised{_chance(finding)}"
+        return f"{rate}, {than} {percent(error.expected)} expected{_chance(finding)}"
 
     def _describe_money(self) -> str:
         money, finding, unit = self.money, self.findings[1], self.unit
         if finding.name != "budget":
             rise = f"{percent(abs(money.rise))} {'more' if money.rise >= 0 else 'less'}"
-            than = f"{rise} than the ${unit.show(money.expected)} promised{_chance(finding)}"
+            than = f"{rise} than the ${unit.show(money.expected)} expected{_chance(finding)}"
             return f"it costs {unit.full(money.observed)}, {than}"
         budget = f"budget of ${unit.show(money.expected)}"
         if finding.verdict != "fine":
             return f"even its cheapest rung costs {unit.full(money.observed)}, over the {budget}{_chance(finding)}"
-        if self.bill <= money.expected * (1 + _ROUNDING):
+        if self.bill <= money.expected or unit.show(self.bill) == unit.show(money.expected):
             return f"it costs {unit.full(self.bill)}, within its {budget}"
         later = "which the service makes up for on later queries, as it follows its bill"
-        return f"it costs {unit.full(self.bill)} here, over its {budget}, {later}"
+        over = percent(self.bill / money.expected - 1)
+        return f"it costs {unit.full(self.bill)} here, {over} over its {budget}, {later}"
 
 
-_ROUNDING = 0.005  # excess of a bill over its budget that three digits hardly show
 _SURELY_LESS = 0.975  # one-sided p-value of a rise, above which a figure is significantly less than expected
 
 
@@ -539,19 +540,19 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
         advice = "tune again" if tune_again else f"see what has changed, and {instead}: nothing better is shown yet"
         if replacement is None:
             advice = "see what has changed; whether to tune again, rcjax check says without --no-retuning"
-        return PolicyDecision("worse than promised", sentence, tune_again, advice, reasons)
-    state: State = "as promised"
+        return PolicyDecision("worse than expected", sentence, tune_again, advice, reasons)
+    state: State = "as expected"
     doubted = evidence.money if "doubtful" in verdicts and findings[0].verdict != "doubtful" else error
     over_limit = replacement is not None and replacement.exceeds  # whose promise was too uncertain to be broken
     if "doubtful" in verdicts or over_limit:
-        state, sentence = "unclear", f"{sentence}; {_too_few(doubted, evidence.unlabelled, evidence.tuned_on)}"
+        state, sentence = "doubtful", f"{sentence}; {_too_few(doubted, evidence.unlabelled, evidence.tuned_on)}"
     elif error.gap < 0 and error.n_expected and error.p_value > _SURELY_LESS:
-        state = "better than promised"
+        state = "better than expected"
     if tune_again and over_limit:
         advice = "tune again, to keep the limit"
     elif tune_again:
         advice = "tune again, for the gain above" if grounds else "tune again: whether that gains cannot be tested"
-    elif state == "unclear" and not doubted.too_few_tuned_on:
+    elif state == "doubtful" and not doubted.too_few_tuned_on:
         unlabelled = f"label the {count(evidence.unlabelled, 'query')} without a label"
         advice = f"{unlabelled if evidence.unlabelled else 'log and label more queries'}, then check all together"
     else:
@@ -563,7 +564,9 @@ def _chance(finding: Finding) -> str:
     """Return the p-value of a figure beyond its limit, in brackets, and whether chance explains the figure."""
     if finding.p_value is None or (finding.verdict == "fine" and not finding.figure > finding.kind.limits.doubtful):
         return ""
-    return f" ({'by chance, ' * (finding.verdict == 'fine')}p = {finding.p_value:.2g})"
+    limit = format_figure(finding.kind.limits.doubtful, finding.kind.unit)
+    above = "" if finding.name == "difference" else f"above the limit of {limit}, "
+    return f" ({above}{'by chance, ' * (finding.verdict == 'fine')}p = {finding.p_value:.2g})"
 
 
 def _too_few(doubted: PrimaryFigure, unlabelled: int, tuned_on: int) -> str:

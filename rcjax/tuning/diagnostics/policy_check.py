@@ -32,7 +32,7 @@ from rcjax.model.goodness_of_fit.reliability import calibration_change, distribu
 from rcjax.policy.error_kind import ERRORS, ErrorKind, recorded_error_kind
 from rcjax.policy.following import Bill
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.policy.spec import recorded_count, recorded_tuning
+from rcjax.policy.spec import Spec, recorded_count, recorded_tuning
 from rcjax.tuning.certify import Overlap, overlap
 from rcjax.tuning.diagnostics.decision import (
     DecisionGrounds,
@@ -382,6 +382,7 @@ class _QueryFigures:
     error_baseline: Baseline
     money_baseline: Baseline
     cost_baseline: Baseline  # of `cost_as_tuned`
+    spec: Spec  # options of the tuning
     stream: Stream | None = None  # None: the policy does not follow its bill
     as_tuned: dict[str, float] = dataclasses.field(default_factory=dict)  # further entries of `PolicyCheck.followed`
 
@@ -396,7 +397,8 @@ def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _Qu
     """
     before, now = replay_queries(policy, old), replay_queries(policy, new)
     trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))
-    by_model = not recorded_tuning(policy).spec.is_by_labels
+    spec = recorded_tuning(policy).spec
+    by_model = not spec.is_by_labels
     cost = _costs(now, by_model)
     wrong, error_baseline = now.wrong, Baseline.of_promise(policy, "error", before.wrong, trained_on)
     promised = Baseline.of_promise(policy, "cost", _costs(before, by_model), trained_on)
@@ -405,17 +407,16 @@ def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _Qu
         shared = comparable_log(log, [policy, today])
         rival = policy if decides_alike(policy, today) else today
         wrong = QueryLosses.in_service(policy, shared).penalty - QueryLosses.in_service(rival, shared).penalty
-        margin = recorded_tuning(policy).spec.match or 0.0
-        error_baseline = Baseline(None, margin, rival=name_today(today))
+        error_baseline = Baseline(None, spec.match or 0.0, rival=name_today(today))
     if policy.budget is None or not policy.follows:
-        return _QueryFigures(wrong, cost, cost, error_baseline, promised, promised)
+        return _QueryFigures(wrong, cost, cost, error_baseline, promised, promised, spec)
     rungs = LadderReplay.of(policy, new)
     stream = rungs.stream(Bill.open(policy.budget))
     as_tuned = {"tuned": policy.position, "error_tuned": float(now.wrong.mean()), "budget": policy.budget}
     if today is None:
         wrong = stream.wrong
     limit = Baseline(None, policy.budget)
-    return _QueryFigures(wrong, rungs.spent[0], cost, error_baseline, limit, promised, stream, as_tuned)
+    return _QueryFigures(wrong, rungs.spent[0], cost, error_baseline, limit, promised, spec, stream, as_tuned)
 
 
 #: Points of error by which a change of cost moves a ladder that follows its bill, from which on a remark tells them.
@@ -454,7 +455,7 @@ class _LastLook(NamedTuple):
         if self.followed is not None:
             yield _describe_followed(self.followed, cost, money, error_kind)
         elif cost.rise < -0.05 and cost.p_value > 0.95:  # no drift
-            less = f"{money.full(cost.observed)}, less than the ${money.show(cost.expected)} promised"
+            less = f"{money.full(cost.observed)}, less than the ${money.show(cost.expected)} expected"
             yield f"the policy costs {less}: that is not drift, and rcjax retune may make use of the difference"
 
     def describe_window(self, weeks: Weeks, looks: int, earlier: int) -> CheckWindow:
@@ -476,7 +477,7 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, erro
         baseline = earlier & ~np.isin(weeks.ago, [*alarmed])
         error = figures.error_baseline.compare(figures.error[rows], figures.error[baseline])
         money = figures.money_baseline.compare(figures.money[rows], figures.money[baseline])
-        primary = assess_together([error.error_finding(error_kind), money.money_finding()], separate)
+        primary = assess_together([error.error_finding(error_kind), money.money_finding(figures.spec)], separate)
         if any(finding.verdict == "bad" for finding in primary) and error.n >= _FEWEST_FOR_DRIFT:
             alarmed |= {*weeks.ago[rows].tolist()}
             alarms.append(ago)

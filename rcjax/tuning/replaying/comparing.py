@@ -255,7 +255,8 @@ def compare_policy(
         rival_losses = losses_of(subject, shared)
         rival_error, bill = single_model_figures(log, name) if tuned and name == subject else rival_losses.means
         se = float(paired_error(losses.penalty - rival_losses.penalty))
-        return Rival(name, role, rival_error, bill, error - rival_error, se)
+        saving_se = float(np.std(rival_losses.spent - losses.spent)) / math.sqrt(shared.n_queries)
+        return Rival(name, role, rival_error, bill, error - rival_error, se, saving_se)
 
     rivals = tuple(rival(role, subject) for role, subject in subjects.items())
     price = _abstain_price(policy) or None
