@@ -23,7 +23,7 @@ from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN, as_object
 from rcjax.serving.call_log import Call, CallLog, Query
 from rcjax.serving.check_processes import CheckError, ReplyChecks
 from rcjax.serving.completions import choice_text, join_choices, read_reply
-from rcjax.serving.endpoints import Endpoint
+from rcjax.serving.endpoints import Endpoint, second_options
 from rcjax.serving.failures import (
     CallError,
     CascadeWarning,
@@ -69,7 +69,9 @@ class Exchange:
     """The model's name in policies and logs."""
     endpoint: Endpoint
     usage: CallUsage = field(default_factory=CallUsage)
-    """The tokens and bytes of the question's requests."""
+    """The tokens and bytes of the question's requests; from `end` on, of the second question's too."""
+    second_usage: CallUsage = field(default_factory=CallUsage)
+    """The tokens and bytes of the second question's requests."""
     start: float = field(default_factory=time.perf_counter)
     completion: Mapping[str, object] | None = None
     """The completion as the endpoint sent it, which may lack a text; None if nothing usable came back."""
@@ -113,6 +115,8 @@ class Exchange:
                 return
             reply = read_reply(completion)
             self.text = reply.text or next(filter(None, reply.texts), "")
+            if self._skips_second:
+                return
             self.reading = await self._read(signal, reply, send_second, checks)
             self.text = self.reading.text or self.text
         except CallError as problem:
@@ -122,6 +126,11 @@ class Exchange:
             self.error_kind = f"the check {problem.kind}" if isinstance(problem, CheckError) else "signal"
             if isinstance(problem, CheckError) and problem.cost is not None:
                 self.check_cost, self.is_check_reported = problem.cost, True
+
+    @property
+    def _skips_second(self) -> bool:
+        """Whether the signal's second question is left out, because nothing depends on the confidence."""
+        return second_options(self.endpoint.signal) is not None and not self.endpoint.asks_second(self.query)
 
     async def _ask(self, send: SendRequest) -> Mapping[str, Any]:
         """Return the completion of the question. With votes, send the requests concurrently and join their choices."""
@@ -152,7 +161,7 @@ class Exchange:
         if follow_up is not None:
             with _signal_errors():
                 conversation, options = list(follow_up[0]), {**follow_up[1], **endpoint.routing}
-            second = read_reply(await send(endpoint, conversation, options, self.usage))
+            second = read_reply(await send(endpoint, conversation, options, self.second_usage))
         with _signal_errors():
             reading = signal.read(reply, second)
         if not isinstance(reading, Reading):
@@ -177,7 +186,9 @@ class Exchange:
             policy: the policy that calibrates the confidence; None for an uncalibrated call.
             request_settings: the model's options, signal and price, as JSON.
         """
-        reading, usage = self.reading, self.usage
+        reading, usage, second = self.reading, self.usage, self.second_usage
+        usage.join(second)
+        usage.questions += second.questions
         logprob = None if reading is None else reading.logprob
         confidence = None
         if policy is not None and self.model in policy.calibrations and logprob is not None:
@@ -191,10 +202,11 @@ class Exchange:
             model=self.model,
             upstream_model=self.endpoint.upstream_model,
             text=self.text,
-            answer=None if reading is None else reading.answer,
+            answer=self.text if self._skips_second else None if reading is None else reading.answer,
             logprob=logprob,
             confidence=confidence,
             **figures,
+            signal_cost=min(self.endpoint.second_cost(second), figures["cost"]),
             attempts=usage.attempts,
             seconds=seconds,
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -360,7 +372,7 @@ class Caller:
 
     def estimate_cost(self, query: Query, model: str) -> float:
         """Estimate the money that an answer may cost, from the length of the prompt and the limit on tokens."""
-        return self.endpoints[model].estimate_cost(query.messages, query.options, self._paces[model])
+        return self.endpoints[model].estimate_cost(query, self._paces[model])
 
     async def call(
         self,
