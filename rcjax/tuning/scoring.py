@@ -220,7 +220,8 @@ def _score_triple(
     second_right = label * rows.correct[:, second] + (1 - label) * second_right
     third_right = label * rows.correct[:, third] + (1 - label) * third_right
     answer_right = jnp.where(settled, second_right, jnp.where(abstains, worth, third_right))
-    later_cost = rows.query_cost[:, second] + jnp.where(~settled, rows.query_cost[:, third], 0.0)
+    last_cost = rows.last_cost(abstain_thresholds)[:, third]
+    later_cost = rows.query_cost[:, second] + jnp.where(~settled, last_cost, 0.0)
 
     grid = spread_thresholds(confidence[:, first], is_scored, most, columns.rising[first])
     wrong = grid.mean(1 - first_right, empty=1.0) - grid.mean_up_to(answer_right - first_right)
@@ -271,7 +272,11 @@ def are_verdicts(logprob: np.ndarray, scored: np.ndarray) -> bool:
 
 
 def score_chains(
-    confidence: np.ndarray, right: np.ndarray, complete: np.ndarray, query_cost: np.ndarray
+    confidence: np.ndarray,
+    right: np.ndarray,
+    complete: np.ndarray,
+    query_cost: np.ndarray,
+    signal_cost: Array | None = None,
 ) -> Candidates | None:
     """Score chains of three or more models on the queries that all models answered; None where there are no chains.
 
@@ -284,6 +289,7 @@ def score_chains(
         right: (n, k) probability that the answer is right, by blended labels.
         complete: (n,) bool: the queries that all models answered.
         query_cost: (n, k) money of each answer.
+        signal_cost: (n, k) part of `query_cost` that the last model of a chain does not cost; None: there is none.
 
     >>> verdict = np.array([[0, 0, 1], [1, 0, 1], [0, 1, 1], [0, 0, 1]]) * 0.8 + 0.1
     >>> chains = score_chains(verdict, verdict > 0.5, np.ones(4, bool), np.tile([1.0, 1.0, 9.0], (4, 1)))
@@ -295,7 +301,8 @@ def score_chains(
         return None
     confidence, right, query_cost = (np.asarray(column, float)[complete] for column in (confidence, right, query_cost))
     thresholds = np.array([_threshold_between_top_values(column) for column in confidence.T])
-    sums = _DeferredSums(confidence <= thresholds, right, query_cost)
+    signals = () if signal_cost is None else (np.asarray(signal_cost, float)[complete],)
+    sums = _DeferredSums(confidence <= thresholds, right, query_cost, *signals)
     chains = {chain for first in range(k) for chain in _grow_chain(first, sums)}
     if k * (k - 1) * (k - 2) // 6 <= _MAX_TRIPLES:
         chains |= {*itertools.combinations(range(k), 3)}
@@ -313,25 +320,25 @@ def score_chains(
 
 
 class _DeferredSums:
-    """Sums over the queries that several models defer: right answers and money of each of k models.
+    """Sums over the queries that several models defer: right answers, money and `signal_cost` of each of k models.
 
     The path of a query depends only on the set of models that defer it: queries with the same set are one row.
     """
 
-    def __init__(self, defers: np.ndarray, right: np.ndarray, query_cost: np.ndarray) -> None:
+    def __init__(self, defers: np.ndarray, *figures: np.ndarray) -> None:
         patterns, group = np.unique(np.packbits(defers, axis=1), axis=0, return_inverse=True)
         self.k = defers.shape[1]
         self._defers = np.unpackbits(patterns, axis=1, count=self.k).astype(bool).T
-        columns = np.concatenate([right, query_cost], axis=1).T
+        columns = np.concatenate(figures, axis=1).T
         self._figures = np.stack([np.bincount(group.ravel(), column) for column in columns])
         self._cache: dict[frozenset[int], np.ndarray] = {}
 
     def deferred_by(self, models: Sequence[int]) -> np.ndarray:
-        """Return (right answers, money) of each model on the queries that all the given models defer: (2, k)."""
+        """Return the sums of each figure and model over the queries that all the given models defer: (2 or 3, k)."""
         key = frozenset(models)
         if key not in self._cache:
             reached = self._defers[list(models)].all(0)
-            self._cache[key] = (self._figures @ reached.astype(float)).reshape(2, self.k)
+            self._cache[key] = (self._figures @ reached.astype(float)).reshape(-1, self.k)
         return self._cache[key]
 
     def of_chain(self, chain: Sequence[int]) -> tuple[float, float]:
@@ -342,7 +349,7 @@ class _DeferredSums:
         )
         right = reached[-1][0, chain[-1]] + sum(kept)
         cost = sum(here[1, model] for model, here in zip(chain, reached, strict=True))
-        return float(right), float(cost)
+        return float(right), float(cost - sum(reached[-1][2:, chain[-1]]))
 
 
 def _threshold_between_top_values(confidence: np.ndarray) -> float:
@@ -355,7 +362,7 @@ def _grow_chain(first: int, sums: _DeferredSums) -> list[tuple[int, ...]]:
     """Grow a chain from one model greedily, and return its prefixes of three or more models."""
     chain = (first,)
     while len(chain) < LONGEST_CHAIN and (later := range(chain[-1] + 1, sums.k)):
-        right, cost = sums.deferred_by(chain)
+        right, cost = sums.deferred_by(chain)[:2]
         worth = (right[later] - right[chain[-1]]) / np.maximum(cost[later], np.finfo(float).tiny)
         if worth.max() <= 0:
             break
@@ -378,8 +385,8 @@ def padded_rows(calibrators: Calibrator, labelled: LabelledAnswers, query_cost: 
     """
     (cost,) = pad_to_size_class(np.broadcast_to(query_cost, labelled.correct.shape))
     padded = labelled.padded()
-    rows = candidate_rows(calibrators, padded._replace(answer=None))  # one program, with answers or without
-    return replace(rows, query_cost=cost, answer=padded.answer)
+    rows = candidate_rows(calibrators, padded._replace(answer=None, signal_cost=None))  # one program for all
+    return replace(rows, query_cost=cost, answer=padded.answer, signal_cost=padded.signal_cost)
 
 
 def score_candidates(
@@ -425,9 +432,8 @@ def _chains_of_verdicts(
         return None
     confidence = np.asarray(calibrate_rows(calibrators, logprob), float)
     right = blend_labels(confidence, correct, scored, float(options.label))
-    return score_chains(
-        confidence, right, np.asarray(scored.all(1)), np.broadcast_to(np.asarray(query_cost, float), logprob.shape)
-    )
+    money = np.broadcast_to(np.asarray(query_cost, float), logprob.shape)
+    return score_chains(confidence, right, np.asarray(scored.all(1)), money, labelled.signal_cost)
 
 
 def _undominated_rows(pairs: Candidates, label_penalty: np.ndarray) -> np.ndarray:

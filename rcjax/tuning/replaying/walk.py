@@ -58,6 +58,26 @@ class Route(NamedTuple):
         return sum(bills, jnp.zeros((), money.dtype))
 
 
+def money_of_answers(policy: Policies, query_cost: Array, signal_cost: Array | None) -> Array:
+    """Return the money of each answer under one policy: (k, n).
+
+    A model whose answer is kept in any case is not asked for a confidence, as in a service.
+
+    Args:
+        policy: the policy.
+        query_cost: (k, n) money of each answer, with a question for its confidence.
+        signal_cost: (k, n) part of `query_cost` for that question; None: there is none.
+    """
+    if signal_cost is None:
+        return query_cost
+    bounds = jnp.asarray(policy.bounds)
+    is_empty = jnp.diff(bounds, axis=1, prepend=0.0) <= 0
+    keeps = (is_empty | (jnp.asarray(policy.actions) == jnp.arange(len(bounds))[:, None])).all(1)
+    if policy.agreements is not None:
+        keeps &= ~jnp.asarray(policy.agreements.compares)
+    return query_cost - jnp.where(keeps[:, None], signal_cost, 0.0)
+
+
 def waiting_time(route: Route, policy: Policies, seconds: Array) -> jax.Array:
     """Return the seconds until each query is answered under one policy: (n,).
 
@@ -138,6 +158,7 @@ def loss_terms(
     cost: jax.Array,
     policies: Policies,
     answer: jax.Array | None = None,
+    signal_cost: jax.Array | None = None,
 ) -> LossTerms:
     """Return the terms of the losses of n queries under each of L policies: (L, n). An abstention is not wrong.
 
@@ -147,13 +168,14 @@ def loss_terms(
         cost: cost of each answer (n, k), or mean cost of each model (k,).
         policies: L policies over k models.
         answer: (n, k) codes of answers, for policies that compare answers.
+        signal_cost: (n, k) part of the cost of each answer for `money_of_answers`; None: there is none.
     """
-    codes = None if answer is None else answer.T
+    codes, signals = (None if column is None else column.T for column in (answer, signal_cost))
 
     def terms_of(policy: Policies) -> LossTerms:
         route = walk(confidence.T, policy, codes)
         asked = route.asked.astype(cost.dtype)
-        charged = cost @ asked if cost.ndim == 1 else route.paid(cost.T)
+        charged = cost @ asked if cost.ndim == 1 else route.paid(money_of_answers(policy, cost.T, signals))
         shares = route.wrong(correct.T), charged, route.abstained
         return LossTerms(*(share.astype(cost.dtype) for share in shares))
 
@@ -173,17 +195,20 @@ def loss_terms_on_log(calibrators: Calibrator, policies: Policies, log: Log, rig
         cost: cost of each answer (n, k), or mean cost of each model (k,).
     """
     query_cost = pad_to_size_class(cost)[0] if np.ndim(cost) > 1 else cost
+    has_signal_cost = log.signal_cost is not None and np.ndim(cost) > 1
+    money = query_cost, pad_to_size_class(log.signal_cost)[0] if has_signal_cost else None
     rows = pad_to_size_class(log.logprob, right, log.answered)
-    shares = _loss_terms_padded(calibrators, rows, query_cost, policies, _padded_answers(policies, log))
+    shares = _loss_terms_padded(calibrators, rows, money, policies, _padded_answers(policies, log))
     return LossTerms(*(np.asarray(share)[:, : log.n_queries] for share in shares))
 
 
 @partial(compiled, runs="long")
 def _loss_terms_padded(
-    calibrators: Calibrator, rows: tuple[jax.Array, ...], cost: jax.Array, policies: Policies, answer: Any
+    calibrators: Calibrator, rows: tuple[jax.Array, ...], money: Any, policies: Policies, answer: Any
 ) -> LossTerms:
-    logprob, correct, answered = rows
-    return loss_terms(calibrate_all(calibrators, logprob, answered), correct, cost, policies, answer)
+    (logprob, correct, answered), (cost, signal_cost) = rows, money
+    confidence = calibrate_all(calibrators, logprob, answered)
+    return loss_terms(confidence, correct, cost, policies, answer, signal_cost)
 
 
 def waiting_times_on_log(calibrators: Calibrator, policies: Policies, log: Log) -> np.ndarray:
@@ -256,6 +281,7 @@ class Columns(NamedTuple, Generic[Column]):
     logprob: Column
     correct: Column
     query_cost: Column
+    signal_cost: Column | None  # None: the log has none
     seconds: Column | None  # None: the log has no seconds
     codes: Column | None  # codes of answers; None: answers are not compared
     counts: Column  # (n,) bool: the queries that count, without the padding
@@ -295,11 +321,11 @@ def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: Any
         by_model[asked] = np.asarray(values)[rows].T
         return pad_to_size_class(by_model, axis=1)[0]
 
-    seconds = None if part.seconds is None else column(part.seconds)
+    optional = (None if values is None else column(values) for values in (part.signal_cost, part.seconds))
     compared = part.answer is not None and policies.agreements is not None
     codes = column(part.answer, NO_ANSWER) if compared else None
     counts = pad_to_size_class(np.ones(int(rows.sum()), bool))
-    return Columns(column(part.logprob), column(part.correct), column(part.query_cost), seconds, codes, *counts)
+    return Columns(column(part.logprob), column(part.correct), column(part.query_cost), *optional, codes, *counts)
 
 
 def calibrated_confidence(calibrations: Sequence[Calibration], logprob: np.ndarray) -> np.ndarray:
