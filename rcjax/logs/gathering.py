@@ -37,13 +37,7 @@ from rcjax.logs.errors import LeftOutWarning, LogError, NoConfidenceWarning, Pri
 from rcjax.logs.labels import Labels, join_answers, join_labels, normalise_answers, read_labels
 from rcjax.logs.log import FailedCalls, require_models
 from rcjax.logs.oddities import measure_unevenness
-from rcjax.logs.prices import (
-    cost_cells,
-    describe_caches,
-    describe_estimates,
-    impute_lost_costs,
-    signal_cost_cells,
-)
+from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, impute_lost_costs
 from rcjax.logs.sources import Table, load_table, name_of
 from rcjax.policy.counted import Reference
 from rcjax.policy.decisions import AnswerForm
@@ -253,7 +247,6 @@ class _Reader:
         unlabelled = np.full(frame.height, np.nan)
         cells["correct"] = numbers(rows, "correct", optional=True) if "correct" in columns else unlabelled
         cells |= cost_cells(rows, self.options.rates)
-        cells |= signal_cost_cells(rows, cells["cost"])
         cells |= {"estimated": frame["estimated"] == "true"} if "estimated" in columns else {}
         cells |= {name: frame[name] for name in (PROMPT_DIGEST, "call") if name in columns}
         if self.options.reference_model is not None:

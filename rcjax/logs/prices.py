@@ -170,7 +170,9 @@ def reprice(log: Log, before: Mapping[str, Any] | None, prices: Any) -> Log:
 
 
 def cost_cells(rows: Rows, rates: Mapping[str, Price] | None) -> dict[str, np.ndarray]:
-    """Return the cost of each row as `cost`; with `rates` also its input tokens as `read`, and cached ones as `cached`.
+    """Return the cost of each row as `cost`, and its `signal_cost` if there is such a column.
+
+    With `rates` the result has input tokens too, as `read`, and cached ones as `cached`.
 
     Args:
         rows: m rows of a log.
@@ -179,7 +181,8 @@ def cost_cells(rows: Rows, rates: Mapping[str, Price] | None) -> dict[str, np.nd
     Raises `LogError` for an invalid cost or count, and for a model with neither a price nor a cost.
     """
     if rates is None:
-        return {"cost": _logged_cost(rows)}
+        cost = _logged_cost(rows)
+        return {"cost": cost, **_signal_cost(rows, cost)}
     names = [name for name in rows.frame["model"].unique().drop_nulls() if name in rates]
     priced = pl.col("model").is_in(names) if "cost" in rows.frame.columns else pl.lit(True)
     by_price = rows.frame.select(pl.col("model").is_not_null() & priced).to_series().to_numpy()
@@ -195,7 +198,7 @@ def cost_cells(rows: Rows, rates: Mapping[str, Price] | None) -> dict[str, np.nd
             cells[name][by_price] = values
     if not by_price.all():
         cells["cost"][~by_price] = _logged_cost(rows.keep(~priced))
-    return cells
+    return cells | _signal_cost(rows, cells["cost"])
 
 
 def _logged_cost(rows: Rows) -> np.ndarray:
@@ -204,15 +207,13 @@ def _logged_cost(rows: Rows) -> np.ndarray:
     return cost
 
 
-def signal_cost_cells(rows: Rows, cost: np.ndarray) -> dict[str, np.ndarray]:
-    """Return {"signal_cost": money of the second question in the cost of each row}; {} if the rows have no such column.
-
-    It is rescaled with the cost if prices give that. Raises `LogError` for more than the logged cost.
-    """
-    if "signal_cost" not in rows.frame.columns:
+def _signal_cost(rows: Rows, cost: np.ndarray) -> dict[str, np.ndarray]:
+    """Return {"signal_cost": money of the second question in each cost, rescaled with it}; {} without the column."""
+    columns = rows.frame.columns
+    if "signal_cost" not in columns:
         return {}
     money = np.nan_to_num(numbers(rows, "signal_cost", optional=True))
-    logged = numbers(rows, "cost", optional=True) if "cost" in rows.frame.columns else cost
+    logged = numbers(rows, "cost", optional=True) if "cost" in columns else cost
     logged = np.where(np.isnan(logged), cost, logged)
     rows.refuse(money > logged, "signal_cost", "is more than the cost, of which it is a part")
     return {"signal_cost": money * np.divide(cost, logged, out=np.ones_like(cost), where=logged > 0)}

@@ -123,10 +123,10 @@ class Endpoint:
         """Options that a second question shares with the first."""
         return {name: value for name, value in self.options.items() if name.startswith("extra_")}
 
-    def asks_second(self, query: Query) -> bool:
-        """Return whether the signal's second question is asked; a signal of the user's may need it for the answer."""
-        is_needed = query.needs_confidence or type(self.signal) not in (Verification, Stated)
-        return is_needed and second_options(self.signal) is not None
+    def skips_second(self, query: Query) -> bool:
+        """Return whether the signal's second question is left out; a user's own signal may need it for the answer."""
+        reads_text = type(self.signal) in (Verification, Stated) and second_options(self.signal) is not None
+        return reads_text and not query.needs_confidence
 
     def options_for(self, overrides: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the model's options, overridden by a question's options, then by the signal's options.
@@ -185,7 +185,7 @@ class Endpoint:
         input_tokens, max_tokens = -(-request_bytes(messages, options) // _BYTES_PER_TOKEN), token_limit(options)
         output_tokens = max_tokens or int(pace.tokens) * reply_samples(options)
         second = second_options(self.signal)
-        if second is not None and self.asks_second(query):
+        if second is not None and not self.skips_second(query):
             input_tokens += text_bytes(messages) // _BYTES_PER_TOKEN + output_tokens + SECOND_QUESTION_TOKENS
             output_tokens += token_limit(second) or int(pace.tokens)
         cost = self.samples * float(self.price.money(Tokens(input_tokens, output_tokens))) + (pace.check_cost or 0.0)

@@ -23,7 +23,7 @@ from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN, as_object
 from rcjax.serving.call_log import Call, CallLog, Query
 from rcjax.serving.check_processes import CheckError, ReplyChecks
 from rcjax.serving.completions import choice_text, join_choices, read_reply
-from rcjax.serving.endpoints import Endpoint, second_options
+from rcjax.serving.endpoints import Endpoint
 from rcjax.serving.failures import (
     CallError,
     CascadeWarning,
@@ -115,7 +115,7 @@ class Exchange:
                 return
             reply = read_reply(completion)
             self.text = reply.text or next(filter(None, reply.texts), "")
-            if self._skips_second:
+            if self.endpoint.skips_second(self.query):
                 return
             self.reading = await self._read(signal, reply, send_second, checks)
             self.text = self.reading.text or self.text
@@ -126,11 +126,6 @@ class Exchange:
             self.error_kind = f"the check {problem.kind}" if isinstance(problem, CheckError) else "signal"
             if isinstance(problem, CheckError) and problem.cost is not None:
                 self.check_cost, self.is_check_reported = problem.cost, True
-
-    @property
-    def _skips_second(self) -> bool:
-        """Whether the signal's second question is left out, because nothing depends on the confidence."""
-        return second_options(self.endpoint.signal) is not None and not self.endpoint.asks_second(self.query)
 
     async def _ask(self, send: SendRequest) -> Mapping[str, Any]:
         """Return the completion of the question. With votes, send the requests concurrently and join their choices."""
@@ -187,6 +182,7 @@ class Exchange:
             request_settings: the model's options, signal and price, as JSON.
         """
         reading, usage, second = self.reading, self.usage, self.second_usage
+        answer_unread = self.text if self.endpoint.skips_second(self.query) else None
         usage.join(second)
         usage.questions += second.questions
         logprob = None if reading is None else reading.logprob
@@ -202,7 +198,7 @@ class Exchange:
             model=self.model,
             upstream_model=self.endpoint.upstream_model,
             text=self.text,
-            answer=self.text if self._skips_second else None if reading is None else reading.answer,
+            answer=answer_unread if reading is None else reading.answer,
             logprob=logprob,
             confidence=confidence,
             **figures,

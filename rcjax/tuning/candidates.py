@@ -413,11 +413,7 @@ class CandidateRows:
         return jnp.where(answers > 0, bill, money.mean(0))
 
     def last_cost(self, abstain_thresholds: Array | None) -> Array:
-        """Return the money of each answer of the last model of a policy: (n, k).
-
-        The answer is kept in any case, so that nobody asks for the confidence, unless the model abstains up to a
-        threshold (k,).
-        """
+        """Return the money of each answer (n, k) of a last model, which needs a confidence only to abstain."""
         if self.signal_cost is None:
             return self.query_cost
         is_asked = False if abstain_thresholds is None else abstain_thresholds > NEVER_ABSTAIN
@@ -538,12 +534,11 @@ def _score_pair(
         second_right, second_label = (jnp.where(abstains, worth, values) for values in (second_right, second_label))
 
     first_cost = singles.cost if rows.signal_cost is None else rows.mean_cost(rows.query_cost)
-    second_cost = rows.last_cost(singles.abstain_threshold)[:, second]
     grid = spread_thresholds(rows.confidence[:, first], is_scored, MAX_THRESHOLDS, rising)
     wrong = grid.mean(1 - first_label, empty=1.0)
     figures = {
         "penalty": jnp.where(grid.splits, wrong - grid.mean_up_to(second_right - first_right), jnp.inf),
-        "cost": first_cost[first] + grid.mean_up_to(second_cost),
+        "cost": first_cost[first] + grid.mean_up_to(rows.last_cost(singles.abstain_threshold)[:, second]),
         "abstention": grid.mean_up_to(abstains.astype(second_right.dtype)),
     }
     label_penalty = jnp.where(grid.splits, wrong - grid.mean_up_to(second_label - first_label), jnp.inf)

@@ -59,15 +59,7 @@ class Route(NamedTuple):
 
 
 def money_of_answers(policy: Policies, query_cost: Array, signal_cost: Array | None) -> Array:
-    """Return the money of each answer under one policy: (k, n).
-
-    A model whose answer is kept in any case is not asked for a confidence, as in a service.
-
-    Args:
-        policy: the policy.
-        query_cost: (k, n) money of each answer, with a question for its confidence.
-        signal_cost: (k, n) part of `query_cost` for that question; None: there is none.
-    """
+    """Return the money of each answer under one policy (k, n): without `signal_cost` if it is kept in any case."""
     if signal_cost is None:
         return query_cost
     bounds = jnp.asarray(policy.bounds)
