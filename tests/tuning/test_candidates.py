@@ -110,7 +110,7 @@ def test_a_question_that_a_policy_does_not_ask_is_not_in_its_cost(worth):
     rows = CalibratedRows(confidence, conditional, correct, present, query_cost, signal_cost=query_cost / 3)
     found, _ = judged_by(rows, Blending(abstain_worth=None if worth is None else jnp.asarray(worth)))
     kept = np.flatnonzero(np.isfinite(found.penalty))
-    losses = loss_terms(confidence, correct, query_cost, found.policies(xp=jnp), signal_cost=query_cost / 3)
+    losses = loss_terms(confidence, correct, query_cost, found.policies(), signal_cost=query_cost / 3)
     np.testing.assert_allclose(np.asarray(losses.cost)[kept].mean(1), found.cost[kept], rtol=1e-12)
     is_alone = np.asarray(found.abstention)[:K] == 0
     assert is_alone.any()
