@@ -82,7 +82,7 @@ class QueryLosses(NamedTuple):
             new: losses of the new policy on the same queries.
             todays: (n,) today's errors, from which errors are counted in points; None: from 0, in shares.
             promised: error that the new policy promises, corrected for optimism.
-            spec, noun: options of the tuning; kind of error that is counted, and today's model.
+            spec, noun: options of the tuning; kind of error, and today's model.
         """
         (before, spent), (after, spends) = self.means, new.means
         unit, todays_error = spec.money([spent, spends]), None if todays is None else float(todays.mean())
