@@ -188,8 +188,19 @@ class BrokeDownError(Exception):
         self.status = status
 
 
+class _Beginning:
+    """Calls `begin` in a new process, which unpickles this object first: if its parent has ended, it prints nothing."""
+
+    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+        return begin, ()
+
+
 class _Process(SpawnProcess):
     """A process that does not import the user's main module. When it ends, so do the processes that it started."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        self.beginning = _Beginning()
+        super().__init__(*args, **more)
 
     def start(self) -> None:
         with _STARTING:
@@ -308,7 +319,6 @@ def begin() -> None:
 
 def load(name: str) -> None:
     """Load the check or grader of this name, whose imports may take long."""
-    begin()
     sys.path.insert(0, os.getcwd())
     if name == "number":
         importlib.import_module("math_verify")
@@ -494,10 +504,11 @@ class ReplyChecks:
 
     Args:
         seconds: time limit for a verdict.
+        silent: whether the standard error of commands is discarded.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float, *, silent: bool = True) -> None:
+        self.seconds, self.silent = seconds, silent
         self._pools: dict[str, CheckPool] = {}
         self._slots: dict[tuple[str, asyncio.AbstractEventLoop], asyncio.Semaphore] = {}
         self._failures: dict[str, Counter[str]] = {}
@@ -516,19 +527,19 @@ class ReplyChecks:
         if check.kind == "length":
             return check.read(reply), 0.0
         try:
-            verdict = await self._verdict(check, check.document(messages, reply, options))
+            verdict = await self._verdict(check, [check.document(messages, reply, options)])
         except CheckError as problem:
             self._failures.setdefault(check.name, Counter())[problem.kind] += 1
             raise
         return check.reading(reply, verdict, options), verdict.cost
 
-    async def _verdict(self, check: ReplyCheck, document: Mapping[str, Any]) -> Verdict:
-        """Run a check on a call, at most MAX_PROCESSES at once, and return its verdict. Raises CheckError."""
+    async def value(self, check: ReplyCheck, arguments: Sequence[Any]) -> Any:
+        """Run a check, at most MAX_PROCESSES at once, and return the value that it gives. Raises CheckError."""
         key = check.name, asyncio.get_running_loop()  # a semaphore belongs to one event loop
         run = self._run_command if check.kind == "command" else self._run_in_process
         try:
             async with self._slots.setdefault(key, asyncio.Semaphore(MAX_PROCESSES)):
-                output = await run(check, document)
+                return await run(check, arguments)
         except CheckError:
             raise
         except TimeoutError:
@@ -539,6 +550,9 @@ class ReplyChecks:
             raise CheckError("failed", f": it cannot be started: {error.strerror}", 0.0) from None
         except Exception as problem:  # for example a question nested too deep for JSON
             raise CheckError("failed", f": {type(problem).__name__}") from None
+
+    async def _verdict(self, check: ReplyCheck, arguments: Sequence[Any]) -> Verdict:
+        output = await self.value(check, arguments)
         try:
             verdict = read_verdict(output)
         except ValueError as problem:
@@ -547,20 +561,21 @@ class ReplyChecks:
             raise CheckError("gave nothing", cost=reported_cost(output))
         return verdict
 
-    async def _run_in_process(self, check: ReplyCheck, document: Mapping[str, Any]) -> Any:
+    async def _run_in_process(self, check: ReplyCheck, arguments: Sequence[Any]) -> Any:
         if check.name not in self._pools:
             self._pools[check.name] = CheckPool(check.name)
         call = partial(self._pools[check.name].call, seconds=self.seconds)
         if check.kind == "regex":
-            reply = await call(search_pattern, check.argument, document["answer"], ())
+            reply = await call(search_pattern, check.argument, arguments[0]["answer"], ())
         else:
-            reply = await call(run_check, _as_json([document]))
+            reply = await call(run_check, _as_json(list(arguments)))
         if "failed" in reply:
             raise CheckError("failed", f": {reply['failed']}" if check.kind != "regex" else "")
         return reply["value"]
 
-    async def _run_command(self, check: ReplyCheck, document: Mapping[str, Any]) -> Any:
-        output, status = await run_command(shlex.split(check.argument), _as_json(document).encode(), self.seconds)
+    async def _run_command(self, check: ReplyCheck, arguments: Sequence[Any]) -> Any:
+        content = _as_json(arguments[0]).encode()
+        output, status = await run_command(shlex.split(check.argument), content, self.seconds, silent=self.silent)
         if status < 0:
             raise BrokeDownError(status)
         if status:

@@ -111,7 +111,7 @@ def test_functions_and_programs_pass_fail_hang_break_down_flood_and_talk_nonsens
 def test_a_check_without_a_verdict_is_paid(output, cost, estimated, monkeypatch):
     """It cost nothing: a judge costs what it reports, or else what earlier checks cost in the mean."""
 
-    async def run_command(command, document, seconds):
+    async def run_command(command, document, seconds, silent):
         if isinstance(output, BaseException):
             raise output
         return output.encode() if isinstance(output, str) else json.dumps(output).encode(), 0
