@@ -28,7 +28,7 @@ COST = dict(zip(MODELS, (1e-5, 5e-5, 3e-4), strict=True))
 
 
 def drawn_policy(rng, calibrations) -> Policy:
-    """Rules of up to three intervals, each to keep, to refuse or to ask a larger model, and comparisons of answers."""
+    """Rules of up to three intervals, each to keep, to abstain or to ask a larger model, and comparisons of answers."""
     rules, agreements = {}, {}
     for j, name in enumerate(MODELS):
         later = MODELS[j + 1 :]
@@ -61,7 +61,7 @@ def drawn_log(rng) -> tuple[Log, np.ndarray]:
 
 
 def by_steps(policy, log, i):
-    """(who answers, or None where the query is refused; the models asked)."""
+    """(who answers, or None where the policy abstains; the models asked)."""
     name, asked, said = policy.first_model, [], {}
     while True:
         j = MODELS.index(name)

@@ -366,7 +366,7 @@ def posterior_figures(posterior: Posterior, frontier: Frontier, *, draws: int | 
     left, right = np.triu_indices(len(reference.models), 1)
     following = policies.actions[..., -2]  # a model's action below its threshold
     links = policies.members[:, left] & (following[:, left] == right)
-    rows = frontier.thresholds, links, policies.first, frontier.refusal_thresholds
+    rows = frontier.thresholds, links, policies.first, frontier.abstain_thresholds
     figures = jax.device_get(_evaluate(_thin(posterior.model, draws), reference.calibrators, rows))
     if not all(np.isfinite(figure).all() for figure in figures):
         raise FloatingPointError("some draws of the posterior predict an error or cost that is not finite")
@@ -395,8 +395,8 @@ def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0
     check_level(level)
     figures = posterior_figures(posterior, frontier, draws=draws)
     tails = jnp.array([(1 - level) / 2, (1 + level) / 2])
-    error, cost, refused = (jnp.quantile(figure, tails, axis=0).T for figure in figures)
-    return Bands(error, cost, level, len(figures.wrong), None if frontier.abstention is None else refused)
+    error, cost, abstention = (jnp.quantile(figure, tails, axis=0).T for figure in figures)
+    return Bands(error, cost, level, len(figures.wrong), None if frontier.abstention is None else abstention)
 
 
 def _thin(model: CascadeModel, draws: int | None) -> CascadeModel:
@@ -413,7 +413,7 @@ def _thin(model: CascadeModel, draws: int | None) -> CascadeModel:
 def _evaluate(
     drawn: CascadeModel, reference: Calibrator, policies: tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]
 ) -> LossTerms:
-    """Evaluate L policies (thresholds, links, first models, refusal thresholds or None) under D draws: (D, L)."""
+    """Evaluate L policies (thresholds, links, first models, abstention thresholds or None) under D draws: (D, L)."""
 
     def under(draw: CascadeModel) -> LossTerms:
         tables = build_pair_tables(draw.marginals, draw.copulas, draw.cost)
@@ -421,10 +421,10 @@ def _evaluate(
         tables = dataclasses.replace(tables, grid=dataclasses.replace(tables.grid, quantile=quantile))
 
         def single(policy: tuple[jax.Array, ...]) -> LossTerms:
-            thresholds, links, first, refusal_thresholds = policy
+            thresholds, links, first, abstain_thresholds = policy
             cdf = jax.vmap(Marginal.cdf)
-            cuts = None if refusal_thresholds is None else cdf(draw.marginals, refusal_thresholds)
-            return outcome_of_cuts(tables, cdf(draw.marginals, thresholds), links, first, refusal_cuts=cuts).terms
+            cuts = None if abstain_thresholds is None else cdf(draw.marginals, abstain_thresholds)
+            return outcome_of_cuts(tables, cdf(draw.marginals, thresholds), links, first, abstain_cuts=cuts).terms
 
         return lax.map(single, policies, batch_size=min(len(policies[0]), _BATCH))
 

@@ -550,10 +550,10 @@ def comparison_table(comparison: Comparison, money: Money, noun: str, promised: 
         heads = [*heads, f"{noun} when tuned\n(against it)"]
         rows = [(*row, promised_cells.get(row[0], "")) for row in rows]
     table = make_table(*heads, unbroken=True)
-    price = comparison.refusal_price
-    refusals = "" if price is None else f"; each refusal counts as {price:.3g}"
+    price = comparison.abstain_price
+    abstentions = "" if price is None else f"; each abstention counts as {price:.3g}"
     queries = count(comparison.queries, "query")
-    table.title = f"On the same {queries} (points ± one standard error{refusals}):"
+    table.title = f"On the same {queries} (points ± one standard error{abstentions}):"
     table.title_justify, table.title_style = "left", ""
     fold_names(table)
     for row in rows:

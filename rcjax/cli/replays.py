@@ -15,7 +15,7 @@ import typer
 from rcjax._base.codec import to_json_value
 from rcjax._base.figures import Money, capitalised, count, interval_half_width, percent
 from rcjax.cli.app import start_jax
-from rcjax.cli.checks import NEXT, advise_next, compare_fresh, show_comparison, show_decision
+from rcjax.cli.checks import advise_next, compare_fresh, next_file, show_comparison, show_decision
 from rcjax.cli.console import (
     LEVEL,
     Fact,
@@ -154,7 +154,7 @@ def _advise_next(
         return "is it as good on queries that are not in this log?", command("evaluate", file, "NEW_LOG.csv")
     if facts is None:
         return "evaluate it on a log of fresh queries with labels", command("evaluate", file, "NEW_LOG.csv")
-    advice, retune = advise_next(facts, command("retune", file, log, **options, out=NEXT))
+    advice, retune = advise_next(facts, command("retune", file, log, **options, out=next_file(file)))
     return advice.replace("keep the policy;", "keep the policy, or deploy it (rcjax serve --help);"), retune
 
 
@@ -217,14 +217,14 @@ def _replayed(replayed: Mapping[str, Any], money: Money, noun: str) -> dict[str,
     For a ladder that follows its bill, the second column has the tuned position, with its cost but without its error:
     a screen shows one error of a policy.
     """
-    refuses, followed = replayed["abstention"] > 0, replayed.get("followed")
-    as_tuned = {name: replayed[name] for name in replayed if refuses or name not in ("abstention", "error_answered")}
+    abstains, followed = replayed["abstention"] > 0, replayed.get("followed")
+    as_tuned = {name: replayed[name] for name in replayed if abstains or name not in ("abstention", "error_answered")}
     as_tuned |= {"cost": replayed["spent"], "cost_interval": replayed["spent_interval"]}
     shares = dict(zip(replayed["models"], replayed["share"], strict=True))
     by_model = [Fact(f"by {name}", share, "share") for name, share in shares.items() if share]
     if followed is None:
         return {"observed": [*facts(as_tuned, money, noun), *by_model]}
-    as_followed = followed | {"cost": followed["bill"], "abstention": followed["abstention"] if refuses else None}
+    as_followed = followed | {"cost": followed["bill"], "abstention": followed["abstention"] if abstains else None}
     as_tuned |= {"error": None, "abstention": None, "error_answered": None, "position": followed["tuned"]}
     return {
         "observed,\nfollowing\nits bill": [*facts(as_followed, money, noun)],
@@ -327,7 +327,7 @@ def retune(
     document = {"before": old.to_json(), "policy": new.to_json(), "replayed": replays, "check": facts}
     document |= {"replacement": as_json_values(replacement.to_json()), "comparison": to_json_value(retuned.comparison)}
     document |= {"remarks": remarks} | ({"written": str(written_to)} if written_to else {})
-    again = command("retune", policy, *(log or ()), **reading.as_options(), out=NEXT)
+    again = command("retune", policy, *(log or ()), **reading.as_options(), out=next_file(policy))
     step = ("", "") if problem else grounds.next_step(again) if facts is None else advise_next(facts, again)
     deploy = "deploy it: rcjax serve takes up a new version of the file that it serves by itself"
     if written_to is not None and not written_to.samefile(policy):
@@ -426,7 +426,8 @@ def _show_retuning(
     screen = Screen()
     screen.print(heading)
     if document["check"]:  # if writing was refused, the error repeats the reasons
-        show_decision(screen, document["check"], reasons=any(step) or "written" in document)
+        reasons = any(step) or "written" in document
+        show_decision(screen, document["check"], reasons=reasons, action="Replace the policy")
     policies, replays = {"before": document["before"], "after": document["policy"]}, document["replayed"]
     for name, policy in policies.items():
         for line in cascade_lines(policy, name):

@@ -298,7 +298,7 @@ def serve(
     access: AccessOptions,
     accepted: LimitOptions,
     replicas: ReplicaOptions,
-    refusal_text: Annotated[str, typer.Option(metavar="TEXT")] = "I am not sure enough to answer this.",
+    abstain_text: Annotated[str, typer.Option(metavar="TEXT")] = "I am not sure enough to answer this.",
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
@@ -314,7 +314,7 @@ def serve(
         workers: Number of processes that answer.
         no_follow: Keep the position of each ladder, and do not follow the bill.
         stop_at_budget: Refuse requests that the money for a period does not cover, rather than use the cheapest rung.
-        refusal_text: Text of the answer if the policy refuses.
+        abstain_text: Text of the answer if the policy abstains.
     """
     require_libraries("rcjax serve", "serve", "openai", "starlette", "uvicorn", "prometheus_client")
     files, models_file = served.files(), served.models_file()
@@ -332,7 +332,7 @@ def serve(
         pass_model=served.pass_,
         follow=not no_follow,
         stops_at_budget=stop_at_budget,
-        refusal=refusal_text,
+        abstain_text=abstain_text,
         limits=accepted.limits(),
     )
     settings = replicas.apply_to(access.apply_to(calls.apply_to(settings, workers), host))
@@ -373,21 +373,18 @@ def announce(settings: Settings, as_json: bool, workers: int, url: str, catalog:
         }
         print_json({"url": url, "policies": policies, "models": list(catalog.models)})
     else:
-        _print_policies(url, catalog.policies, settings.shadow)
+        _print_policies(url, catalog.policies)
         if settings.keys_file is not None and workers > 1:
             limits = "max_concurrent and each client's rung are limits per worker"
             warn(f"{limits}; money and requests a minute are limits of the whole service", "note")
 
 
 @escape_arguments
-def _print_policies(url: str, policies: Mapping[str, Deployment], shadow: float | ShadowRate) -> None:
+def _print_policies(url: str, policies: Mapping[str, Deployment]) -> None:
     typer.echo(f"serving at {url}/v1, under these names of models:", err=True)
     for name, deployment in policies.items():
         digest = "no policy yet" if deployment.is_untuned else deployment.digest
         typer.echo(f"  {name} ({digest}): {deployment.describe_models()}", err=True)
-        if deployment.shadow_models:
-            share = f"{100 * shadow:g} % of its queries" if isinstance(shadow, int | float) else str(shadow)
-            cost = "the cost is known once there is a policy"
-            cost = cost if deployment.shadow_cost is None else deployment.shadow_cost.describe(shadow)
-            typer.echo(f"    shadow: {share} to all of {', '.join(deployment.shadow_models)}: {cost}", err=True)
+        for line in deployment.describe_other_calls():
+            typer.echo(f"    {line}", err=True)
     typer.echo(f"figures for Prometheus: {url}/metrics", err=True)

@@ -257,8 +257,8 @@ def show_tuning(
     screen.print(heading, style="bold")
     single_models = {row["model"]: facts({**row, "error": 1 - row["accuracy"]}, money, noun) for row in rows}
     screen.print(facts_rows("each model alone", single_models, money))
-    refusing = any(point.get("abstention") for point in points)
-    points = [*points, *([] if refusing else _models_left_out(rows, points))]
+    abstaining = any(point.get("abstention") for point in points)
+    points = [*points, *([] if abstaining else _models_left_out(rows, points))]
     costs, errors = ([point[name] for point in points] for name in ("cost", "error"))
     single_rows = [i for i, point in enumerate(points) if len(point["models"]) == 1]
     rows_of_rungs = (
@@ -266,7 +266,7 @@ def show_tuning(
     )
     chosen_rows = [i for i in rows_of_rungs if i is not None]
     most = _MORE_POINTS if chosen is None else _POINTS
-    listed = choose_rows(costs, errors, most, refusing, [*chosen_rows, *single_rows])
+    listed = choose_rows(costs, errors, most, abstaining, [*chosen_rows, *single_rows])
     for row in chosen_rows:
         if row not in listed:  # it replaces the nearest point, which is as good in print
             nearest = min({*listed}.difference(chosen_rows), key=lambda i: abs(costs[i] - costs[row]))
@@ -282,17 +282,17 @@ def show_tuning(
 
 
 def choose_rows(
-    cost: Sequence[float], error: Sequence[float], most: int, refusing: bool = False, kept: Sequence[int] = ()
+    cost: Sequence[float], error: Sequence[float], most: int, abstaining: bool = False, kept: Sequence[int] = ()
 ) -> list[int]:
     """Choose the points that a table shows, cheapest first: at most `most` corners of the hull.
 
     The hull is computed from figures as printed, with three digits, so that equal rows appear once. Where models may
-    refuse, the hull of cost and error misses points that refuse less, so points are spread evenly instead.
+    abstain, the hull of cost and error misses points that abstain less, so points are spread evenly instead.
 
     Args:
         cost, error: (L,) figures of the points.
         most: number of rows at most, beside `kept`.
-        refusing: whether models may refuse.
+        abstaining: whether models may abstain.
         kept: indices that are shown unless a point dominates them as printed, such as single models'.
 
     >>> choose_rows([3.0, 1.0, 2.0, 9.0], [0.1, 0.5, 0.2, 0.3], 9), choose_rows([3.0, 1.0, 2.0], [0.1] * 3, 2, True)
@@ -311,7 +311,7 @@ def choose_rows(
     others = (place for place in range(len(costs)) if place not in {*kept})
     first = [*kept, *others]  # kept points go first among points that are printed alike
     front = np.array(first)[pareto(costs[first], errors[first])]
-    if refusing:
+    if abstaining:
         order = np.argsort(costs, kind="stable")
         chosen = order[np.unique(np.linspace(0, len(order) - 1, most).round().astype(int))]
     else:

@@ -41,7 +41,7 @@ class Rival(Record):
     Args:
         name: a model that answers everything, or "the policy in service".
         role: `today`: in use today; `single`: the single model with the fewest errors for the policy's money.
-        error: share of the queries answered wrongly; refusals count at their price.
+        error: share of the queries answered wrongly; abstentions count at their price.
         cost: mean cost of the rival, in dollars per query.
         error_difference: error of the policy minus `error`.
         se: standard error of `error_difference`, paired by query; 0 where the policy is the rival.
@@ -140,7 +140,7 @@ class Comparison(Record):
     """A policy beside its rivals, on the same queries.
 
     Args:
-        error: share of the queries that the policy answers wrongly; refusals count at their price.
+        error: share of the queries that the policy answers wrongly; abstentions count at their price.
         cost: mean cost of the policy, in dollars per query.
         queries: number of queries.
         fresh: whether the policy was tuned on other queries. Otherwise `error` is the error that the tuning expects,
@@ -150,7 +150,7 @@ class Comparison(Record):
         last_error_cost: dollars per error that the policy avoids beside the next cheaper one; None as above.
         unsupported_gain: gain over the best single model for the budget, if held-out queries do not support it; None if
             they do, or if it is not known.
-        refusal_price: errors that a refusal counts as; None if the policy does not refuse.
+        abstain_price: errors that an abstention counts as; None if the policy does not abstain.
         assumed: whether today's was not given: a default takes its place.
     """
 
@@ -162,7 +162,7 @@ class Comparison(Record):
     next_error_cost: Amount | None = None
     last_error_cost: Amount | None = None
     unsupported_gain: UnsupportedGain | None = None
-    refusal_price: Amount | None = None
+    abstain_price: Amount | None = None
     assumed: bool = False
 
     @property

@@ -173,15 +173,15 @@ def recorded_counted(provenance: Mapping[str, Any]) -> Counted:
     return counted_by(recorded_reference(provenance), recorded_scores(provenance))
 
 
-def penalised(error: Any, refused: Any, price: float | None) -> Any:
-    """Return errors plus refusals at their price; numbers, or arrays of one shape.
+def penalised(error: Any, abstention: Any, price: float | None) -> Any:
+    """Return errors plus abstentions at their price; numbers, or arrays of one shape.
 
     Args:
         error: wrong answers, or a share of them.
-        refused: refusals, or a share of them.
-        price: price of a refusal, in errors; None: models do not refuse.
+        abstention: abstentions, or a share of them.
+        price: price of an abstention, in errors; None: models do not abstain.
 
     >>> penalised(0.1, 0.5, 0.2), penalised(0.1, 0.5, None)
     (0.2, 0.1)
     """
-    return error if price is None else error + price * refused
+    return error if price is None else error + price * abstention

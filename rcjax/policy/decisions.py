@@ -338,11 +338,11 @@ def describe_cascade(policy: Mapping[str, Any], width: int = 10**6) -> str:
     >>> describe_cascade({"models": ["a", "b", "c"], "rules": rules, "agreements": agreements})
     'a >0.62 → b, agree? → c'
 
-    A refusal follows the name of the model:
+    The threshold of abstention follows the name of the model:
 
-    >>> refusing = {"a": [{"up_to": 0.2, "action": "abstain"}, *last]}
-    >>> describe_cascade({"models": ["a"], "rules": refusing})
-    'a (refuses ≤0.20)'
+    >>> abstaining = {"a": [{"up_to": 0.2, "action": "abstain"}, *last]}
+    >>> describe_cascade({"models": ["a"], "rules": abstaining})
+    'a (abstains ≤0.20)'
     """
     names, agreements, rules = _reached(policy), policy.get("agreements") or {}, policy["rules"]
     if is_chain(policy):
@@ -351,7 +351,7 @@ def describe_cascade(policy: Mapping[str, Any], width: int = 10**6) -> str:
 
 
 def is_chain(policy: Mapping[str, Any]) -> bool:
-    """Return whether a policy is a chain: each model has at most a refusal, a request to the next model, an answer."""
+    """Return whether a policy is a chain: each model may abstain, ask the next model and answer, in this order."""
     names = _reached(policy)
     for name, following in zip(names, [*names[1:], None], strict=True):
         acts = [(rule["action"], rule.get("model")) for rule in policy["rules"][name]]
@@ -371,13 +371,13 @@ def _reached(policy: Mapping[str, Any]) -> list[str]:
 
 
 def _step(name: str, rules: Sequence[Mapping[str, Any]], agreements: Mapping[str, Any]) -> str:
-    """Describe one model of a chain: the threshold above which it answers, and its refusals."""
+    """Describe one model of a chain: the thresholds above which it answers, and up to which it abstains."""
     cut = next((rule["up_to"] for rule in rules if rule["action"] == "ask"), None)
     words = (
         name if cut is None or name in agreements or (agreements and cut >= 1) else f"{name} >{format_threshold(cut)}"
     )
     if rules[0]["action"] == "abstain" and name not in agreements:
-        words += f" (refuses ≤{format_threshold(rules[0]['up_to'])})"
+        words += f" (abstains ≤{format_threshold(rules[0]['up_to'])})"
     return f"{words}, agree?" if name in agreements else words
 
 
@@ -389,8 +389,7 @@ def _describe_rules(
             [f"{name}: answer where {agreement['earlier']} agrees", f"else → {agreement['model']}"], ", ", width
         )
     ends = [f"≤{format_threshold(rule['up_to'])} " for rule in rules[:-1]] + ["else " if len(rules) > 1 else ""]
-    words = {"answer": "answer", "abstain": "refuse"}
-    acts = [words.get(rule["action"]) or f"→ {rule['model']}" for rule in rules]
+    acts = [f"→ {rule['model']}" if rule["action"] == "ask" else rule["action"] for rule in rules]
     pieces = [end + act for end, act in zip(ends, acts, strict=True)]
     if pieces == ["answer"]:
         return name

@@ -220,9 +220,9 @@ class Ladder(AbstractPolicy):
     def expected(self) -> Mapping[str, float | None]:
         """Figures that the tuning promised: the means over the rungs on either side, weighted by the position.
 
-        A ladder that follows its bill has no interval of the cost. `"lam"` is the number of errors, and refusals times
-        their price, saved per dollar from the lower to the upper rung; `"error_cost"` is 1/lam. A figure is None if a
-        rung lacks it.
+        A ladder that follows its bill has no interval of the cost. `"lam"` is the number of errors, and abstentions
+        times their price, saved per dollar from the lower to the upper rung; `"error_cost"` is 1/lam. A figure is None
+        if a rung lacks it.
         """
         excluded = _BILL_INTERVAL if self.follows else ()
         low, *higher = (
@@ -322,9 +322,9 @@ def _slope(low: Mapping[str, float | None], high: Mapping[str, float | None]) ->
 
 
 def penalty(expected: Mapping[str, float | None]) -> float | None:
-    """Return the error plus refusals at their price, per query."""
-    error, price, refused = (expected.get(name) for name in ("error", "abstain_price", "abstention"))
-    return error if error is None or refused is None else penalised(error, refused, price)
+    """Return the error plus abstentions at their price, per query."""
+    error, price, abstention = (expected.get(name) for name in ("error", "abstain_price", "abstention"))
+    return error if error is None or abstention is None else penalised(error, abstention, price)
 
 
 #: The classes by the "format" of their files.

@@ -434,7 +434,7 @@ class Policy(AbstractPolicy):
             segment: segment of the query, if the policy has segments; without it, the cascade of all other queries
                 decides.
 
-        Returns `Answer`, `Defer` with the `next_model` to ask, or, if refusals had a price when tuning, `Abstain`. A
+        Returns `Answer`, `Defer` with the `next_model` to ask, or, if abstentions had a price when tuning, `Abstain`. A
         model with an entry in `agreements` decides by confidence if one of the two answers is not known.
 
         Raises ValueError as `calibrate` does, and if a needed `answer` or `answers` is left out.

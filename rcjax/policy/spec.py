@@ -279,7 +279,7 @@ class Spec:
         copula: Dependence of the confidences of two models, as `fit` takes it, for a search by the model.
         method: Method of fitting copulas, as `fit` takes it.
         transform: Transform of raw confidences.
-        abstain_price: Let the last model refuse to answer, at this cost of a refusal as a share of an error.
+        abstain_price: Let the last model abstain, at this cost of an abstention as a share of an error.
         today: The model of LOG, or the policy file, in use today; every policy is compared with it. [default: the
             model with the fewest errors, the cheaper of two that are within a standard error]
         confidence: Guarantee `max_error` or `match` with this probability, by a test on held-out queries.

@@ -11,7 +11,8 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
@@ -65,6 +66,13 @@ def describe_new_period(every: str, before: str) -> str:
     """Describe a change of the period of a policy's or a client's money, whose total then begins at $0."""
     change = f"its money is for a {every} from now on, not for a {before}"
     return f"{change}: what was spent before the change does not count in it"
+
+
+reserve_client_money: ContextVar[Callable[[Callable[[], float]], AbstractContextManager[object]]] = ContextVar(
+    "reserve_client_money", default=lambda estimate_cost: nullcontext()
+)
+"""Puts aside more money of the running request's client, given a function that estimates a cost. Raises if its money
+does not cover it."""
 
 
 @contextmanager

@@ -381,6 +381,9 @@ class ShadowShare:
         return min(1.0, self.shadow.per_second * max(self._seconds, _MIN_SECONDS) / self._count)
 
 
+_MUCH = 0.2  # share of a policy's cost above which the cost of its shadow queries is warned of
+
+
 class ShadowCost(NamedTuple):
     """The expected cost of shadow queries."""
 
@@ -405,6 +408,8 @@ class ShadowCost(NamedTuple):
 
         >>> ShadowCost(2e-4, 1e-4, ("huge",)).describe(0.05)
         '$10.0 per million queries, 10.0 % on top of what the policy costs, and what huge costs'
+        >>> ShadowCost(2e-4, 1e-4, ()).describe(1.0)
+        '$200 per million queries, 200.0 % on top of what the policy costs (warning: --shadow 10% would add 20 %)'
         >>> ShadowCost(2e-4, 1e-4, ()).describe(ShadowRate(200, "week"))
         '$0.04 a week'
         """
@@ -414,7 +419,10 @@ class ShadowCost(NamedTuple):
         money = choose_unit([shadow * self.query])
         if not self.by_policy:
             return f"{money.full(shadow * self.query)}{more}"
-        part = f"{percent(shadow * self.query / self.by_policy)} on top of what the policy costs"
+        added = shadow * self.query / self.by_policy
+        part = f"{percent(added)} on top of what the policy costs"
+        if added > _MUCH:
+            part += f" (warning: --shadow {100 * shadow * _MUCH / added:.2g}% would add {100 * _MUCH:.0f} %)"
         return f"{money.full(shadow * self.query)}, {part}{more}"
 
     def to_json(self, shadow: float | ShadowRate) -> dict[str, Any]:

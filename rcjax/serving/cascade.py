@@ -27,7 +27,7 @@ from rcjax._base.codec import describe_type, number, require_instance, takes, vi
 from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, draw_lot
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
-from rcjax.serving.billing import Billing, BudgetSpentError, SpendingUnknownError
+from rcjax.serving.billing import Billing, BudgetSpentError, SpendingUnknownError, reserve_client_money
 from rcjax.serving.call_log import Call, CallLog, Query, ShadowRate, ShadowShare, queries_per_day
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
 from rcjax.serving.exchange import Deliver, Exchange, ModelCaller, Observe, calls_of
@@ -129,10 +129,11 @@ class Cascade:
     ladder. Shadow calls count towards money for a period, never towards a budget per query. If the budget is money for
     a period, a file beside `log` holds the spending of earlier runs and of other processes.
 
-    If a model still fails after its retries, the next larger model of the policy is asked. An answer whose confidence
-    cannot be read is treated as an answer of the lowest confidence. If the largest model fails or the time is up, the
-    answer of highest confidence so far counts (`status` "best so far"). Retries wait as long as the server says; if
-    that is over 120 s, or beyond the time left, there is no retry.
+    If a model still fails after its retries, the next larger model of the policy is asked. If all models of a rung
+    fail, the `fallbacks` are asked. An answer whose confidence cannot be read is treated as an answer of the lowest
+    confidence. If the largest model fails or the time is up, the answer of highest confidence so far counts (`status`
+    "best so far"). Retries wait as long as the server says; if that is over 120 s, or beyond the time left, there is
+    no retry.
 
     Args:
         policy: a `Policy`, or a `Ladder`, which sends each query by one of its rungs.
@@ -297,6 +298,17 @@ class Cascade:
             check_query(query_id, messages)
         return await gather_all(answer(query_id, messages) for query_id, messages in listed)
 
+    @property
+    def fallbacks(self) -> tuple[str, ...]:
+        """Models to ask after all models of a rung have failed: today's, as recorded, then the dearest of the policy.
+
+        A model that every rung asks is none of them.
+        """
+        cost, parts = self.policy.cost, [part for rung in self.policy.rungs for part in rung.cascades]
+        names = self.policy.tuning.get("today"), max(cost, key=cost.__getitem__)
+        known = [name for name in names if name in self.all_models]
+        return tuple(dict.fromkeys(name for name in known if any(name not in part.models for part in parts)))
+
     def estimate_cost(self, query: Query) -> float:
         """Estimate the money that an answer may cost, on the upper of the two rungs around the policy's position."""
         top = len(self.policy.rungs) - 1
@@ -374,6 +386,8 @@ class Cascade:
             query = replace(query, position=position, rung=reported_rung, is_shadow_query=is_shadow)
             try:
                 result = await self._run_cascade(policy, query, end, exchanges, deliver)
+                if _may_fall_back(result, exchanges):
+                    result = await self._fall_back(result, end, exchanges, deliver)
             except BaseException:  # otherwise the sample would be of the queries that end well, the easy ones
                 self._log_unasked(query, self.all_models, exchanges)
                 raise
@@ -489,6 +503,38 @@ class Cascade:
             model = decision.next_model
         return make_result(query, *_best_so_far(exchanges), exchanges)
 
+    async def _fall_back(
+        self, failed: Result, end: float | None, exchanges: list[Exchange], deliver: Deliver | None
+    ) -> Result:
+        """Ask the fallbacks after a failed result, as far as time and money allow; the first answer is kept."""
+        query, asked = failed.query, {call.model for call in failed.calls}
+        for model in (name for name in self.fallbacks if name not in asked):
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            query = replace(query, charge=replace(self.billing.charge, step=len(exchanges) + 1))
+            rung = next((rung for rung in self.policy.rungs if model in rung.models), None)
+            with self._reserve_fallback(query, model) as is_covered:
+                if not is_covered:
+                    continue
+                exchange = await self._model_caller.call(query, model, rung, exchanges, left, deliver=deliver)
+            if exchange.is_delivered or exchange.completion is not None:
+                return make_result(query, "answered" if exchange.call.text else "failed", exchange, exchanges)
+        return make_result(query, "failed", None, exchanges)
+
+    @contextmanager
+    def _reserve_fallback(self, query: Query, model: str) -> Iterator[bool]:
+        """Put aside money of the policy and of the client; yield whether the policy's money covers the model."""
+
+        def estimate_cost(models: Sequence[str]) -> float:
+            return self._estimate_sum(query, models) if models else math.inf  # no model is never covered
+
+        with (
+            self.billing.reserve_candidate(((model,), ()), estimate_cost, query.client) as covered,
+            reserve_client_money.get()(partial(self._estimate_sum, query, covered)),
+        ):
+            yield bool(covered)
+
     async def _ask_both(
         self, policy: Policy, query: Query, seconds: float | None, exchanges: list[Exchange]
     ) -> dict[str, Exchange]:
@@ -505,6 +551,13 @@ class Cascade:
         finally:
             exchanges.extend(exchange for record in records for exchange in record)
         return {exchange.model: exchange for record in records for exchange in record}
+
+
+def _may_fall_back(result: Result, exchanges: Sequence[Exchange]) -> bool:
+    """Return whether a result has no reply at all, and the models have not all refused the request itself."""
+    has_reply = result.completion is not None or any(exchange.is_delivered for exchange in exchanges)
+    failures = [exchange.failure for exchange in exchanges if exchange.failure is not None]
+    return result.status == "failed" and not has_reply and not all(failure.is_refusal for failure in failures)
 
 
 def _best_so_far(exchanges: Sequence[Exchange]) -> tuple[Literal["best so far", "failed"], Exchange | None]:

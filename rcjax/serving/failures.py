@@ -41,6 +41,11 @@ class Failure:
     timed_out: bool = False
     """Whether a reply or a connection did not come in time, here or at a proxy (504, 524)."""
 
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the server found a fault of the request, which other servers would find, too."""
+        return self.status in (400, 413, 415, 422, 451)
+
 
 class CallError(Exception):
     """A request that brought no usable reply; the message is one line without secrets.

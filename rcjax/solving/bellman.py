@@ -9,8 +9,8 @@ j, are
 Cascades share their suffixes, so that one backward pass solves all λ and all cascades. Values are integrated up to the
 cuts, not to the nearest node.
 
-A refusal is worth R right answers: 1 − its price in errors. If models may refuse, the last model of a cascade refuses
-up to its cut: V_j(u) = R below it.
+An abstention is worth R right answers: 1 − its price in errors. If models may abstain, the last model of a cascade does
+so up to its cut: V_j(u) = R below it.
 """
 
 import dataclasses
@@ -88,7 +88,7 @@ class CascadePlan:
 
     @property
     def stops(self) -> jax.Array:
-        """(N + 1, k) bool: the last model of each cascade, which answers or refuses."""
+        """(N + 1, k) bool: the last model of each cascade, which answers or abstains."""
         return np.arange(self.members.shape[-1]) == self.last[:, None]
 
 
@@ -179,7 +179,7 @@ _BATCH, _LATER_BATCH = 32, 8
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Cut:
-    """The rank above which a model answers, with a linear approximation of the value of deferring (or refusing)."""
+    """The rank above which a model answers, with a linear approximation of the value of deferring (or abstaining)."""
 
     u: jax.Array  # cut, on the scale of ranks
     worth: jax.Array  # value of deferring at the cut, in right answers
@@ -197,14 +197,14 @@ class SearchTables(NamedTuple):
 
     tables: QuadratureTables
     plan: CascadePlan
-    refusal_worth: jax.Array | None = None  # () worth of a refusal, in right answers; None: models do not refuse
+    abstain_worth: jax.Array | None = None  # () worth of an abstention, in right answers; None: models do not abstain
 
 
 class AdaptiveTables(NamedTuple):
     """The quadrature of a search among adaptive policies, which all λ share."""
 
     tables: QuadratureTables
-    refusal_worth: jax.Array | None = None  # as for `SearchTables`
+    abstain_worth: jax.Array | None = None  # as for `SearchTables`
 
 
 @jax.tree_util.register_dataclass
@@ -345,7 +345,7 @@ class _Suffixes(NamedTuple):
 
 def _backward(search: SearchTables, lam: jax.Array, density: jax.Array) -> _Suffixes:
     """Take the backward pass over all suffixes of cascades, choosing cuts under the densities (L, k, G)."""
-    tables, plan, refusal_worth = search
+    tables, plan, abstain_worth = search
     most = _most_arrivals(tables)
 
     def defer(number: jax.Array, solved: _Suffixes) -> _Suffixes:
@@ -367,10 +367,10 @@ def _backward(search: SearchTables, lam: jax.Array, density: jax.Array) -> _Suff
 
     zero_cuts = jnp.zeros_like(tables.cost)
     answering, stop = tables.grid.weight * tables.grid.quantile, Cut(zero_cuts, zero_cuts, zero_cuts)
-    if refusal_worth is not None:
-        stop = jax.vmap(partial(_stopping_cut, refusal_worth))(tables.grid)
+    if abstain_worth is not None:
+        stop = jax.vmap(partial(_stopping_cut, abstain_worth))(tables.grid)
         answering += jax.vmap(QuadratureGrid.weights_below)(tables.grid, stop.u) * (
-            refusal_worth - tables.grid.quantile
+            abstain_worth - tables.grid.quantile
         )
     shape = *plan.suffix_first.shape, *lam.shape, answering.shape[-1]
     integrands = jnp.broadcast_to(answering[plan.suffix_first, None], shape)
@@ -446,11 +446,11 @@ def _sums_above(grid: QuadratureGrid, values: jax.Array) -> jax.Array:
     return jnp.concatenate([(values[0] + above[0])[None], above, *behind, jnp.zeros_like(values[:1])])
 
 
-def _stopping_cut(refusal_worth: jax.Array, grid: QuadratureGrid) -> Cut:
-    """Choose the cut of a last model: it refuses queries whose confidence is below the worth of a refusal."""
-    refusing = jnp.full_like(grid.u, refusal_worth)
-    cut, _ = best_cut(grid, refusing, jnp.ones_like(grid.u))
-    return Cut(cut.u, refusal_worth.astype(cut.u.dtype), jnp.zeros_like(cut.u))
+def _stopping_cut(abstain_worth: jax.Array, grid: QuadratureGrid) -> Cut:
+    """Choose the cut of a last model: it abstains on queries whose confidence is below the worth of an abstention."""
+    abstaining = jnp.full_like(grid.u, abstain_worth)
+    cut, _ = best_cut(grid, abstaining, jnp.ones_like(grid.u))
+    return Cut(cut.u, abstain_worth.astype(cut.u.dtype), jnp.zeros_like(cut.u))
 
 
 def _nodes_beside(grid: QuadratureGrid, edge: jax.Array) -> jax.Array:

@@ -6,7 +6,7 @@ answer it keeps the answer or asks any later model, depending on the confidence.
 
     V_j(u) = max{ Q_j(u), max over l > j of −λ·cost_l + E[V_l(Φ_l) | Φ_j = u] }
 
-If models may refuse to answer, the worth of a refusal is one more term of the maximum.
+If models may abstain, the worth of an abstention is one more term of the maximum.
 
 The search over cascades has no derivative. At the result of the search the loss L(φ; x) = error + λ·cost is stationary
 in every free threshold φ, where x is λ and every array of the model. The implicit function theorem gives
@@ -47,8 +47,8 @@ from rcjax.solving.bellman import (
 from rcjax.solving.frontier.points import (
     ABSTAIN,
     ALWAYS_ANSWER,
+    NEVER_ABSTAIN,
     NEVER_ANSWER,
-    NEVER_REFUSE,
     CascadeSet,
     LossTerms,
     Points,
@@ -192,25 +192,25 @@ def optimise(search: SearchTables, lam: jax.Array) -> OptimalCuts:
 @compiled
 def points_at(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
     """Turn the cuts of L optima (`optimise`) into thresholds, and evaluate their outcomes exactly."""
-    tables, plan, refusing = search.tables, search.plan, search.refusal_worth is not None
+    tables, plan, abstaining = search.tables, search.plan, search.abstain_worth is not None
     lam, cascade, cut, status = optima
     members, stops = plan.members[cascade], plan.stops[cascade]
-    # The last model of a cascade answers all queries that it does not refuse; models outside it answer none.
-    cutting = members if refusing else plan.defers[cascade]
+    # The last model of a cascade answers all queries on which it does not abstain; models outside it answer none.
+    cutting = members if abstaining else plan.defers[cascade]
     u = jnp.where(cutting, cut.u, jnp.where(members, 0.0, 1.0))
     settled = thresholds_of_cuts(tables, dataclasses.replace(cut, u=u))
 
     def single(u: jax.Array, above: jax.Array, cascade: Array) -> LossTerms:
-        refusal_cuts = jnp.where(plan.stops[cascade], u, 0.0) if refusing else None
+        abstain_cuts = jnp.where(plan.stops[cascade], u, 0.0) if abstaining else None
         links, first = plan.links[cascade], plan.first[cascade]
-        return outcome_of_cuts(tables, u, links, first, above=above, refusal_cuts=refusal_cuts).terms
+        return outcome_of_cuts(tables, u, links, first, above=above, abstain_cuts=abstain_cuts).terms
 
     expected = jax.vmap(single)(settled.rank, settled.mean_above, cascade)
-    refusal_thresholds = jnp.where(stops, settled.value, NEVER_REFUSE) if refusing else None
+    abstain_thresholds = jnp.where(stops, settled.value, NEVER_ABSTAIN) if abstaining else None
     # Drop models after a model that always answers, if the shorter cascade is in the plan.
     members = jnp.where(plan.has_all_prefixes, drop_unreached(settled.value, members), members)
     thresholds = jnp.where(members, settled.value, NEVER_ANSWER)
-    policies = Policies.from_cascades(thresholds, members, refusal_thresholds, jnp)
+    policies = Policies.from_cascades(thresholds, members, abstain_thresholds, jnp)
     return SolvedPoints(lam, status, expected, policies, settled.rank, cascade)
 
 
@@ -223,10 +223,10 @@ def thresholds_of_cuts(tables: QuadratureTables, cut: Cut) -> Threshold:
 @compiled
 def adaptive_points(search: AdaptiveTables, lam: jax.Array) -> SolvedPoints:
     """Find the best adaptive policies for all λ (L,), and evaluate their outcomes exactly."""
-    tables, refusal_worth = search
+    tables, abstain_worth = search
     k = tables.cost.shape[0]
-    best = adaptive_policies(tables, lam, refusal_worth)
-    expected = jax.vmap(partial(evaluate_intervals, tables, refusing=refusal_worth is not None))(best)
+    best = adaptive_policies(tables, lam, abstain_worth)
+    expected = jax.vmap(partial(evaluate_intervals, tables, abstaining=abstain_worth is not None))(best)
     first, upper, action = best
     bounds = jnp.where(upper >= 1, 1.0, thresholds_of_cuts(tables, Cut.at(upper)).value).at[..., -1].set(1.0)
     used = jnp.diff(upper, axis=-1, prepend=jnp.zeros_like(upper[..., :1])) > 0
@@ -248,11 +248,11 @@ class IntervalPolicy(NamedTuple):
 
     first: jax.Array  # () model asked first
     upper: jax.Array  # (k, R) upper ends of the intervals, on the scale of ranks
-    action: jax.Array  # (k, R) model to ask next; the model's own number: answer; ABSTAIN: refuse
+    action: jax.Array  # (k, R) model to ask next; the model's own number: answer; ABSTAIN: abstain
 
 
 def adaptive_policies(
-    tables: QuadratureTables, lam: jax.Array, refusal_worth: jax.Array | None = None
+    tables: QuadratureTables, lam: jax.Array, abstain_worth: jax.Array | None = None
 ) -> IntervalPolicy:
     """Solve for the optimum over all policies for each λ (L,), with tables of all pairs of models: (L,)."""
     k = tables.cost.shape[0]
@@ -268,8 +268,8 @@ def adaptive_policies(
         )
         answering = jnp.broadcast_to(grid.quantile, asking.shape[1:])
         options = jnp.concatenate([answering[None], asking])
-        if refusal_worth is not None:
-            options = jnp.concatenate([options, jnp.broadcast_to(refusal_worth, answering.shape)[None]])
+        if abstain_worth is not None:
+            options = jnp.concatenate([options, jnp.broadcast_to(abstain_worth, answering.shape)[None]])
         upper, option, integrand = jax.vmap(partial(_intervals, grid), 1)(options)
         action = jnp.where(option == 0, j, jnp.where(option > k, ABSTAIN, option - 1))
         return integrands.at[j].set(integrand), (upper, action, integrand.sum(-1) - lam * tables.cost[j])
@@ -308,8 +308,8 @@ def interval_weights(grid: QuadratureGrid, upper: jax.Array) -> jax.Array:
     return jnp.diff(below, axis=0, prepend=jnp.zeros((1, below.shape[1]), below.dtype))
 
 
-def evaluate_intervals(tables: QuadratureTables, policy: IntervalPolicy, refusing: bool = False) -> LossTerms:
-    """Compute the expected terms of the loss of a query under one adaptive policy, which may refuse if `refusing`."""
+def evaluate_intervals(tables: QuadratureTables, policy: IntervalPolicy, abstaining: bool = False) -> LossTerms:
+    """Compute the expected loss terms of a query under one adaptive policy, which may abstain if `abstaining`."""
     k, action = tables.cost.shape[0], policy.action
     weights = jax.vmap(interval_weights)(tables.grid, policy.upper)
     weight_with_action = jax.vmap(lambda action, weights, model: ((action == model)[:, None] * weights).sum(0))
@@ -317,10 +317,10 @@ def evaluate_intervals(tables: QuadratureTables, policy: IntervalPolicy, refusin
     density = arrival_densities(tables, policy.first, deferred)
     answered = weight_with_action(action, weights, np.arange(k))
     wrong, asked = (answered * (1 - tables.grid.quantile) * density).sum(), (tables.grid.weight * density).sum(-1)
-    refused = jnp.zeros_like(wrong)
-    if refusing:
-        refused = (weight_with_action(action, weights, np.full(k, ABSTAIN)) * density).sum()
-    return LossTerms(wrong, tables.cost @ asked, refused)
+    abstained = jnp.zeros_like(wrong)
+    if abstaining:
+        abstained = (weight_with_action(action, weights, np.full(k, ABSTAIN)) * density).sum()
+    return LossTerms(wrong, tables.cost @ asked, abstained)
 
 
 def drop_unreached(thresholds: Any, members: Any) -> Any:

@@ -352,7 +352,7 @@ def arrival_densities(tables: QuadratureTables, first: jax.Array, deferred: jax.
 class Outcome:
     """The expected outcome of a query under a cascade of k models, in the order of `models`.
 
-    Path j of a query asks the cascade's models in turn up to model j, which answers or refuses. Arrays by model are
+    Path j of a query asks the cascade's models in turn up to model j, which answers or abstains. Arrays by model are
     therefore arrays by path too. They are JAX arrays, differentiable in the thresholds.
     """
 
@@ -364,8 +364,8 @@ class Outcome:
     """(k,) share of the queries that each model answers."""
     wrong: jax.Array
     """(k,) share of the queries that each model answers wrongly; the error is the sum."""
-    refused_by: jax.Array
-    """(k,) share of the queries that each model refuses; zeros if no model may refuse."""
+    abstained_by: jax.Array
+    """(k,) share of the queries on which each model abstains; zeros if no model may abstain."""
     answer_cost: jax.Array
     """(k,) expected money of one answer of each model."""
     smoothing: jax.Array
@@ -382,19 +382,19 @@ class Outcome:
         return (self.asked * self.answer_cost).sum(-1)
 
     @property
-    def refused(self) -> jax.Array:
+    def abstention(self) -> jax.Array:
         """() probability that a query gets no answer."""
-        return self.refused_by.sum(-1)
+        return self.abstained_by.sum(-1)
 
     @property
     def terms(self) -> LossTerms:
-        """() expected terms of the loss: error, cost and refusal."""
-        return LossTerms(self.error, self.cost, self.refused)
+        """() expected terms of the loss: error, cost and abstention."""
+        return LossTerms(self.error, self.cost, self.abstention)
 
     @property
     def taken(self) -> jax.Array:
         """(k,) probability of each path, that is, that a query ends with the path's last model."""
-        return self.answered + self.refused_by
+        return self.answered + self.abstained_by
 
     @property
     def path_cost(self) -> jax.Array:
@@ -419,7 +419,7 @@ def outcome_of_cuts(
     first: jax.Array,
     *,
     above: jax.Array | None = None,
-    refusal_cuts: jax.Array | None = None,
+    abstain_cuts: jax.Array | None = None,
 ) -> Outcome:
     """Evaluate one cascade, in which model i answers above its cut and defers the rest; `smoothing` is 0.
 
@@ -427,18 +427,18 @@ def outcome_of_cuts(
 
     Args:
         tables: quadrature of the model.
-        u: (k,) cuts, on the scale of ranks; for the cascade's last model 0, or the rank up to which it refuses.
+        u: (k,) cuts, on the scale of ranks; for the cascade's last model 0, or the rank up to which it abstains.
         links: (P,) whether i defers to j, for the pairs (i, j).
         first: () model asked first.
         above: (k,) E[Φ_j; Φ_j > φ_j] in closed form, in place of the quadrature of Q over the panel of the cut.
-        refusal_cuts: (k,) ranks up to which models refuse, at most u; u for the last model. None: no refusals.
+        abstain_cuts: (k,) ranks up to which models abstain, at most u; u for the last model. None: no abstentions.
     """
     grid, zeros = tables.grid, jnp.zeros_like(u)
     below = jax.vmap(QuadratureGrid.weights_below)(grid, u)
-    below_refused = (
-        jnp.zeros_like(below) if refusal_cuts is None else jax.vmap(QuadratureGrid.weights_below)(grid, refusal_cuts)
+    below_abstaining = (
+        jnp.zeros_like(below) if abstain_cuts is None else jax.vmap(QuadratureGrid.weights_below)(grid, abstain_cuts)
     )
-    density = arrival_densities(tables, first, links[:, None] * (below - below_refused)[tables.left])
+    density = arrival_densities(tables, first, links[:, None] * (below - below_abstaining)[tables.left])
     answered = grid.weight - below
     wrong = (answered * (1 - grid.quantile) * density).sum(-1)
     if above is not None:
@@ -450,7 +450,7 @@ def outcome_of_cuts(
         asked=(grid.weight * density).sum(-1),
         answered=(answered * density).sum(-1),
         wrong=wrong,
-        refused_by=(below_refused * density).sum(-1),
+        abstained_by=(below_abstaining * density).sum(-1),
         answer_cost=tables.cost,
         smoothing=jnp.zeros((), u.dtype),
     )

@@ -28,10 +28,10 @@ from rcjax.solving.frontier.points import (
     LossTerms,
     Points,
     PointStatus,
+    abstain_worth_at,
     check_abstain_price,
     check_lam,
     lam_range,
-    refusal_worth_at,
 )
 from rcjax.solving.optimum import OptimalCuts, SolvedPoints, adaptive_points, build_pair_tables, optimise, points_at
 from rcjax.solving.quadrature import Outcome, QuadratureTables, build_tables, outcome_of_cuts
@@ -137,22 +137,22 @@ def outcomes(frontier: Frontier) -> Outcome:
             "frontier must hold cascades of a fitted model with one threshold per model that do not compare answers"
         )
     tables = build_search_tables(model, None, None).tables
-    return _of_rows(tables, (thresholds, policies.members, frontier.refusal_thresholds))
+    return _of_rows(tables, (thresholds, policies.members, frontier.abstain_thresholds))
 
 
 @compiled
 def _of_rows(tables: QuadratureTables, policies: tuple[jax.Array, jax.Array, jax.Array | None]) -> Outcome:
-    """Evaluate L cascades given by (thresholds, members, refusal thresholds or None), each (L, k): (L, …)."""
+    """Evaluate L cascades given by (thresholds, members, abstention thresholds or None), each (L, k): (L, …)."""
     left, right = tables.left, tables.right
 
     def single(policy: tuple[jax.Array, jax.Array, jax.Array | None]) -> Outcome:
-        thresholds, members, refusal_thresholds = policy
+        thresholds, members, abstain_thresholds = policy
         asked_so_far = jnp.cumsum(members)
         links = members[left] & members[right] & (asked_so_far[right] == asked_so_far[left] + 1)
         u, _, above = jax.vmap(Marginal.profile)(tables.marginals, jnp.where(members, thresholds, ALWAYS_ANSWER))
         cdf = jax.vmap(Marginal.cdf)
-        cuts = None if refusal_thresholds is None else cdf(tables.marginals, refusal_thresholds)
-        return outcome_of_cuts(tables, u, links, jnp.argmax(members), above=above, refusal_cuts=cuts)
+        cuts = None if abstain_thresholds is None else cdf(tables.marginals, abstain_thresholds)
+        return outcome_of_cuts(tables, u, links, jnp.argmax(members), above=above, abstain_cuts=cuts)
 
     return jax.vmap(single)(policies)
 
@@ -175,10 +175,10 @@ def solve_frontier(
         cascades: candidates. "all": all subcascades of at most twelve models, single models included; "full": the
             cascade of all models; a list of cascades: tuples of model names in the model's order; "adaptive": policies
             that may skip models, depending on the confidence.
-        abstain_price: price of a refusal in errors, in money `abstain_cost / error_cost`; at 0.3, ten refusals are as
-            bad as three errors. The last model of a cascade, and any model of an adaptive policy, may then refuse to
-            answer. The objective is error + abstain_price·abstention + λ·cost, where errors are wrong answers given.
-            At a price of 1 or more no model refuses; an infinite price is the same as None.
+        abstain_price: price of an abstention in errors, in money `abstain_cost / error_cost`; at 0.3, ten abstentions
+            are as bad as three errors. The last model of a cascade, and any model of an adaptive policy, may then
+            abstain. The objective is error + abstain_price·abstention + λ·cost, where errors are wrong answers given.
+            At a price of 1 or more no model abstains; an infinite price is the same as None.
 
     Raises ValueError for unknown or misordered models, an empty or negative `lam`, or a negative price.
 
@@ -187,16 +187,16 @@ def solve_frontier(
     >>> frontier = solve_frontier(model, lam=[100.0, 1000.0])
     >>> bool(frontier.cost[1] < frontier.cost[0]), frontier.thresholds.shape
     (True, (2, 5))
-    >>> refusing = solve_frontier(model, lam=[100.0, 1000.0], abstain_price=0.3)
-    >>> bool((refusing.penalty + refusing.lam * refusing.cost < frontier.error + frontier.lam * frontier.cost).all())
+    >>> unsure = solve_frontier(model, lam=[100.0, 1000.0], abstain_price=0.3)
+    >>> bool((unsure.penalty + unsure.lam * unsure.cost < frontier.error + frontier.lam * frontier.cost).all())
     True
     """
     plan = plan_cascades(model.models, cascades)
     grid = None if lam is None else check_lam(lam)
     abstain_price = check_abstain_price(abstain_price)
-    refusal_worth = refusal_worth_at(abstain_price, model.cost.dtype)
-    search = build_search_tables(model, plan, refusal_worth)
-    points = solve_on_grid(search) if grid is None else keep_best(solve_at(search, grid), refusal_worth)
+    abstain_worth = abstain_worth_at(abstain_price, model.cost.dtype)
+    search = build_search_tables(model, plan, abstain_worth)
+    points = solve_on_grid(search) if grid is None else keep_best(solve_at(search, grid), abstain_worth)
     return make_frontier(
         model, points, Spec(cascade=_describe_search(cascades, plan, model.models), abstain_price=abstain_price)
     )
@@ -223,21 +223,21 @@ AnyPoints = TypeVar("AnyPoints", bound=Points)
 
 
 def build_search_tables(
-    model: CascadeModel, plan: CascadePlan | None, refusal_worth: jax.Array | None, panels: int | None = None
+    model: CascadeModel, plan: CascadePlan | None, abstain_worth: jax.Array | None, panels: int | None = None
 ) -> AnySearch:
     """Build the tables of the search of a fitted model's policies.
 
     Args:
         model: fitted model.
         plan: candidate cascades; None: adaptive policies.
-        refusal_worth: () worth of a refusal, in right answers; None: no refusals.
+        abstain_worth: () worth of an abstention, in right answers; None: no abstentions.
         panels: panels of the quadrature; None: `PANELS`.
     """
     k = len(model.models)
     indices = np.arange(k * (k - 1) // 2) if plan is None else np.asarray(plan.pairs)
     build = _pair_tables_compiled if len(indices) < _MANY_PAIRS else _many_pair_tables_compiled
     tables = build(model.marginals, model.copulas, model.cost, indices, panels=panels)
-    return AdaptiveTables(tables, refusal_worth) if plan is None else SearchTables(tables, plan, refusal_worth)
+    return AdaptiveTables(tables, abstain_worth) if plan is None else SearchTables(tables, plan, abstain_worth)
 
 
 _pair_tables_compiled = compiled(build_pair_tables, "panels")
@@ -297,7 +297,7 @@ def solve_on_grid(
     lam = lam_range(cost if isinstance(search, AdaptiveTables) else cost[search.plan.members[-1]], _GRID_SIZE)
     solved = solve(search, lam)
     infill = solve(search, _infill(solved.lam, _gaps(solved, _CLOSEST)))
-    solved = keep_best(_merge(solved, infill), search.refusal_worth)
+    solved = keep_best(_merge(solved, infill), search.abstain_worth)
     return solved if isinstance(search, AdaptiveTables) else _merge(solved, evaluate(search, _interpolated(solved)))
 
 
@@ -351,11 +351,11 @@ def _infill(lam: Array, gaps: np.ndarray) -> np.ndarray:
     return np.concatenate([np.geomspace(low, high, n + 2)[1:-1] for low, high, n in steps])
 
 
-def keep_best(solved: AnyPoints, refusal_worth: jax.Array | None) -> AnyPoints:
+def keep_best(solved: AnyPoints, abstain_worth: jax.Array | None) -> AnyPoints:
     """Give each λ the best of all solutions, so that cost never rises with λ, even where the search failed."""
     expected = LossTerms(*(figure.astype(float) for figure in solved.expected))
     lam, cost = solved.lam.astype(float), expected.cost
-    error = expected.penalty(None if refusal_worth is None else 1 - float(refusal_worth))
+    error = expected.penalty(None if abstain_worth is None else 1 - float(abstain_worth))
     hull = lower_hull(cost, error)
     if not hull.size:
         return solved

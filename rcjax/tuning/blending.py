@@ -27,13 +27,13 @@ _THRESHOLDS = 16  # thresholds of each model at which the weights are estimated
 _PRIOR = 300  # weight of the prior, in labels
 
 
-def estimate_blending(log: Log, fitted: Calibrator, refusal_worth: Any = None) -> ScoringOptions:
+def estimate_blending(log: Log, fitted: Calibrator, abstain_worth: Any = None) -> ScoringOptions:
     """Estimate the blending weights (a, b) by cross-fitted least squares; the defaults for one model or few labels.
 
     Args:
         log: the log, of which at most 5,000 labelled queries are drawn at random.
         fitted: (k,) calibrators fitted to the log, whose transform and stated values are used.
-        refusal_worth: () worth of a refusal, in right answers; None: models do not refuse.
+        abstain_worth: () worth of an abstention, in right answers; None: models do not abstain.
 
     >>> import rcjax
     >>> from rcjax.model.calibrated_models import fit_calibrated
@@ -42,7 +42,7 @@ def estimate_blending(log: Log, fitted: Calibrator, refusal_worth: Any = None) -
     >>> 0 <= options.calibrated <= 1, 0 <= options.conditional <= 1, 0 <= options.label <= 1
     (True, True, True)
     """
-    return ScoringOptions(*_estimate_weights(log, fitted), refusal_worth)
+    return ScoringOptions(*_estimate_weights(log, fitted), abstain_worth)
 
 
 def _estimate_weights(log: Log, fitted: Calibrator) -> tuple[float | Array, float | Array]:

@@ -67,7 +67,7 @@ def bootstrap(
     The error and the bill of the policy in service lie within their intervals with a probability of about `level`. The
     intervals are expanded percentiles around the figures on the log, corrected for the optimism of the search: the
     out-of-bag minus the in-bag figures of policies tuned on draws. For `select_frontier`, the error is the mean of this
-    and the cross-validated estimate. The share of refusals has intervals as well, if models may refuse to answer.
+    and the cross-validated estimate. The share of abstentions has intervals as well, if models may abstain.
 
     Args:
         frontier: the frontier, of L points.
@@ -191,7 +191,7 @@ def _noise_and_optimism(
     noise = LossTerms(
         *(
             between(figure[..., QuerySet.LOG] - figure[..., QuerySet.IN_BAG])
-            for figure in (fixed_at_bills.wrong, fixed.cost, fixed_at_bills.refused)
+            for figure in (fixed_at_bills.wrong, fixed.cost, fixed_at_bills.abstained)
         )
     )
     if tuned is None:
@@ -218,8 +218,8 @@ def _bands(frontier: Frontier, log: Log, noise: LossTerms, optimism: LossTerms |
     least = 1 - ((1 - level) / 2) ** (1 / labels)
     error = np.stack([np.minimum(error[:, 0], 1 - least), np.maximum(error[:, 1], least)], axis=-1)
     error, cost, abstention = jax.device_put((np.clip(error, 0, 1), np.maximum(cost, 0), np.clip(abstention, 0, 1)))
-    refusing = frontier.abstain_price is not None
-    return Bands(error, cost, level, len(noise.wrong), abstention if refusing else None)
+    abstaining = frontier.abstain_price is not None
+    return Bands(error, cost, level, len(noise.wrong), abstention if abstaining else None)
 
 
 def figures_at_bill(rungs: LossTerms, money: np.ndarray) -> LossTerms:

@@ -23,8 +23,8 @@ queries are deferred together; a ladder position between two thresholds sends a 
 Where answers are missing, the figures of a policy are means over the queries that all of its models answered, with one
 exception: the cost of the first model of a pair is its mean over all of its own answers.
 
-If models may refuse to answer, the last model of a policy refuses up to the confidence ρ that is best for it alone.
-A query earns R = 1 − (the price of a refusal, in errors) if Φ ≤ ρ, and y otherwise; ρ is the best of 200 thresholds.
+If models may abstain, the last model of a policy abstains up to the confidence ρ that is best for it alone.
+A query earns R = 1 − (price of an abstention, in errors) if Φ ≤ ρ, and y otherwise; ρ is the best of 200 thresholds.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
 from rcjax.solving.frontier.hull import lower_hull, thin_hull
-from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, NO_MODEL, Agreements, Policies
+from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ABSTAIN, NEVER_ANSWER, NO_MODEL, Agreements, Policies
 
 #: Most queries that blending weights and seconds are estimated on, and that a bootstrap tunes again by default: more
 #: queries would not change a choice.
@@ -68,7 +68,7 @@ RESAMPLED_RUNGS = 32
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=(
-        *("first", "second", "third", "threshold", "fallback", "refusal_threshold"),
+        *("first", "second", "third", "threshold", "fallback", "abstain_threshold"),
         *("penalty", "cost", "abstention", "chain"),
     ),
     meta_fields=("k",),
@@ -99,14 +99,14 @@ class Candidates:
     fallback: Array
     """(C,) confidence of the second model up to which the third is asked, if an answer is not known."""
     penalty: Array
-    """(C,) errors by blended labels, and refusals at their price; inf for a model without answers, and for a threshold
-    that divides no queries."""
+    """(C,) errors by blended labels, and abstentions at their price; inf for a model without answers, and for a
+    threshold that divides no queries."""
     cost: Array
     """(C,) mean cost of the paths of the queries, in money per query."""
     abstention: Array
     """(C,) share of the queries that get no answer."""
-    refusal_threshold: Array | None = None
-    """(C,) confidence up to which the last model refuses; None: models do not refuse."""
+    abstain_threshold: Array | None = None
+    """(C,) confidence up to which the last model abstains; None: models do not abstain."""
     chain: Array | None = None
     """(C, k) thresholds of a chain's models; NaN for models that it does not ask, and for candidates of other kinds;
     None: no candidate is a chain."""
@@ -171,20 +171,20 @@ class Candidates:
         thresholds = xp.where(first, self.threshold[:, None], thresholds)
         thresholds = xp.where(third, ALWAYS_ANSWER, thresholds).astype(dtype)
         members = first | second | third
-        refusals = agreements = None
+        abstentions = agreements = None
         if self.chain is not None:
             asked = ~xp.isnan(self.chain)
             longer = asked.any(1, keepdims=True)
             members = xp.where(longer, asked, members)
             thresholds = xp.where(longer, xp.where(asked, self.chain, NEVER_ANSWER), thresholds).astype(dtype)
-        if self.refusal_threshold is not None:
-            refusals = xp.where(third, self.refusal_threshold[:, None], NEVER_REFUSE).astype(dtype)
-            thresholds = xp.maximum(thresholds, refusals)
+        if self.abstain_threshold is not None:
+            abstentions = xp.where(third, self.abstain_threshold[:, None], NEVER_ABSTAIN).astype(dtype)
+            thresholds = xp.maximum(thresholds, abstentions)
         if self.is_agreement.any() if agreement is None else agreement:
             is_second = second & self.is_agreement[:, None]
             places = (xp.where(is_second, place[:, None], NO_MODEL) for place in (self.first, self.third))
             agreements = Agreements(*(place.astype(np.int32) for place in places))
-        return Policies.from_cascades(thresholds, members, refusals, xp, agreements)
+        return Policies.from_cascades(thresholds, members, abstentions, xp, agreements)
 
 
 def concatenate(*several: Candidates, xp: Any = np) -> Candidates:
@@ -192,8 +192,8 @@ def concatenate(*several: Candidates, xp: Any = np) -> Candidates:
     return jax.tree.map(lambda *leaves: xp.concatenate(leaves), *several)
 
 
-#: Refusal thresholds tried for each model, at most.
-MAX_REFUSAL_THRESHOLDS = 200
+#: Abstention thresholds tried for each model, at most.
+MAX_ABSTAIN_THRESHOLDS = 200
 
 
 @jax.tree_util.register_dataclass
@@ -268,27 +268,27 @@ def even_parts(count: Array, parts: int) -> Array:
     return count // parts * i - (-(count % parts) * i // parts)
 
 
-def best_refusal(confidence: Array, right: Array, scored: Array, worth: Array) -> tuple[Array, Array, Array]:
-    """Return the refusal threshold that gains most over answering everything, for one model.
+def best_abstention(confidence: Array, right: Array, scored: Array, worth: Array) -> tuple[Array, Array, Array]:
+    """Return the abstention threshold that gains most over answering everything, for one model.
 
-    The result is (threshold, gain per query, share refused), () each. The model refuses up to the threshold, which is
-    NEVER_REFUSE if no threshold gains.
+    The result is (threshold, gain per query, share without an answer), () each. The model abstains up to the threshold,
+    which is NEVER_ABSTAIN if no threshold gains.
 
     Args:
         confidence: (n,) calibrated confidence.
         right: (n,) probability that the answer is right.
         scored: (n,) bool: the queries that count.
-        worth: () worth of a refusal, in right answers.
+        worth: () worth of an abstention, in right answers.
 
     >>> right = jnp.array([0.1, 0.9, 0.8])
-    >>> [round(float(figure), 3) for figure in best_refusal(right, right, jnp.ones(3, bool), jnp.asarray(0.7))]
+    >>> [round(float(figure), 3) for figure in best_abstention(right, right, jnp.ones(3, bool), jnp.asarray(0.7))]
     [0.45, 0.2, 0.333]
     """
-    grid = spread_thresholds(confidence, scored, MAX_REFUSAL_THRESHOLDS)
+    grid = spread_thresholds(confidence, scored, MAX_ABSTAIN_THRESHOLDS)
     gain = jnp.where(grid.splits | grid.covers_all, grid.sums(worth - right), -jnp.inf)
     best = jnp.argmax(gain)
     gains = gain[best] > 0
-    threshold = jnp.where(gains, grid.threshold[best], NEVER_REFUSE)
+    threshold = jnp.where(gains, grid.threshold[best], NEVER_ABSTAIN)
     share = jnp.where(gains, grid.last[best] + 1.0, 0.0)
     return threshold, divide(jnp.maximum(gain[best], 0.0), grid.count), divide(share, grid.count)
 
@@ -296,7 +296,7 @@ def best_refusal(confidence: Array, right: Array, scored: Array, worth: Array) -
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class ScoringOptions:
-    """The weights by which labels are blended with their probabilities, and the worth of a refusal.
+    """The weights by which labels are blended with their probabilities, and the worth of an abstention.
 
     The defaults of the weights do well on most logs.
     """
@@ -305,8 +305,8 @@ class ScoringOptions:
     """() weight of the model's own calibrated confidence, a."""
     conditional: float | Array = 0.375
     """() weight of the probability given the confidence of the model asked before, b."""
-    refusal_worth: Array | None = None
-    """() worth of a refusal, in right answers; None: models do not refuse."""
+    abstain_worth: Array | None = None
+    """() worth of an abstention, in right answers; None: models do not abstain."""
 
     @property
     def label(self) -> float | Array:
@@ -421,7 +421,7 @@ def score_pairs(rows: CandidateRows, options: ScoringOptions) -> tuple[Candidate
 
     Args:
         rows: the queries.
-        options: the blending weights of labels, and the worth of a refusal.
+        options: the blending weights of labels, and the worth of an abstention.
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
     >>> query_cost = jnp.array([[1.0, 14.0], [1.0, 6.0]])
@@ -445,29 +445,29 @@ def _single_models(rows: CandidateRows, options: ScoringOptions) -> Candidates:
     penalty = jnp.where(answers > 0, 1 - divide((rows.scored * rows.correct).sum(0), answers, 0.5), jnp.inf)
     bill = jnp.where(rows.scored, rows.query_cost, 0.0).sum(0) / jnp.maximum(answers, 1)
     cost = jnp.where(answers > 0, bill, rows.query_cost.mean(0))
-    refusal_threshold, abstention, always = None, jnp.zeros_like(cost), jnp.full_like(cost, ALWAYS_ANSWER)
-    if options.refusal_worth is not None:
-        refusal_threshold, gain, abstention = best_refusals(rows, options)
+    abstain_threshold, abstention, always = None, jnp.zeros_like(cost), jnp.full_like(cost, ALWAYS_ANSWER)
+    if options.abstain_worth is not None:
+        abstain_threshold, gain, abstention = best_abstentions(rows, options)
         penalty = penalty - gain
     models = jnp.arange(len(cost))
     places = {"first": models, "second": models, "third": models}
     figures = {"penalty": penalty, "cost": cost, "abstention": abstention}
     return Candidates(
-        k=len(cost), **places, threshold=always, fallback=always, **figures, refusal_threshold=refusal_threshold
+        k=len(cost), **places, threshold=always, fallback=always, **figures, abstain_threshold=abstain_threshold
     )
 
 
-def best_refusals(rows: CandidateRows, options: ScoringOptions) -> tuple[Array, Array, Array]:
-    """Return `best_refusal` of every model: (threshold, gain per query, share refused), each (k,).
+def best_abstentions(rows: CandidateRows, options: ScoringOptions) -> tuple[Array, Array, Array]:
+    """Return `best_abstention` of every model: (threshold, gain per query, share without an answer), each (k,).
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
     >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.ones((2, 2)))
-    >>> [round(float(figure[0]), 3) for figure in best_refusals(rows, ScoringOptions(refusal_worth=jnp.array(0.8)))]
+    >>> [round(float(figure[0]), 3) for figure in best_abstentions(rows, ScoringOptions(abstain_worth=jnp.array(0.8)))]
     [0.55, 0.344, 0.5]
     """
-    worth = jnp.asarray(options.refusal_worth, rows.confidence.dtype)
+    worth = jnp.asarray(options.abstain_worth, rows.confidence.dtype)
     right = blend_labels(rows.confidence, rows.correct, rows.scored, options.label, jnp)
-    return jax.vmap(best_refusal, (1, 1, 1, None))(rows.confidence, right, rows.scored, worth)
+    return jax.vmap(best_abstention, (1, 1, 1, None))(rows.confidence, right, rows.scored, worth)
 
 
 def blend_labels(confidence: Any, correct: Any, scored: Any, weight: Any, xp: Any = np) -> Any:
@@ -512,22 +512,22 @@ def _score_pair(
     a, b = options.calibrated, options.conditional
     first_right = options.label * first_label + (a + b) * first_by_itself
     second_right = options.label * second_label + a * second_by_itself + b * second_by_first
-    refuses, refusal_threshold = jnp.zeros_like(is_scored), None
-    if singles.refusal_threshold is not None:
-        refusal_threshold = singles.refusal_threshold[second]
-        refuses = rows.confidence[:, second] <= refusal_threshold
-        worth = jnp.asarray(options.refusal_worth, second_right.dtype)
-        second_right, second_label = (jnp.where(refuses, worth, values) for values in (second_right, second_label))
+    abstains, abstain_threshold = jnp.zeros_like(is_scored), None
+    if singles.abstain_threshold is not None:
+        abstain_threshold = singles.abstain_threshold[second]
+        abstains = rows.confidence[:, second] <= abstain_threshold
+        worth = jnp.asarray(options.abstain_worth, second_right.dtype)
+        second_right, second_label = (jnp.where(abstains, worth, values) for values in (second_right, second_label))
 
     grid = spread_thresholds(rows.confidence[:, first], is_scored, MAX_THRESHOLDS, rising)
     wrong = grid.mean(1 - first_label, empty=1.0)
     figures = {
         "penalty": jnp.where(grid.splits, wrong - grid.mean_up_to(second_right - first_right), jnp.inf),
         "cost": singles.cost[first] + grid.mean_up_to(rows.query_cost[:, second]),
-        "abstention": grid.mean_up_to(refuses.astype(second_right.dtype)),
+        "abstention": grid.mean_up_to(abstains.astype(second_right.dtype)),
     }
     label_penalty = jnp.where(grid.splits, wrong - grid.mean_up_to(second_label - first_label), jnp.inf)
-    pairs = candidates_at_thresholds(grid, (first, second, second), singles.k, refusal_threshold, **figures)
+    pairs = candidates_at_thresholds(grid, (first, second, second), singles.k, abstain_threshold, **figures)
     return pairs, label_penalty
 
 
@@ -535,7 +535,7 @@ def candidates_at_thresholds(
     grid: ThresholdGrid,
     models: Sequence[Any],
     k: int,
-    refusal_threshold: Array | None,
+    abstain_threshold: Array | None,
     fallback: Any = ALWAYS_ANSWER,
     **figures: Array,
 ) -> Candidates:
@@ -545,11 +545,11 @@ def candidates_at_thresholds(
         grid: the thresholds.
         models: indices of the three models, of k.
         k: number of models.
-        refusal_threshold: () confidence up to which the last model refuses; None: models do not refuse.
+        abstain_threshold: () confidence up to which the last model abstains; None: models do not abstain.
         fallback: () confidence of the second model up to which the third is asked, if answers are not known.
         figures: `penalty`, `cost` and `abstention` of the candidates, (M,) each.
     """
     level = jnp.zeros_like(grid.threshold)
     first, second, third = (jnp.zeros_like(grid.last) + model for model in models)
-    refusals = None if refusal_threshold is None else level + refusal_threshold
-    return Candidates(k, first, second, third, grid.threshold, level + fallback, **figures, refusal_threshold=refusals)
+    bound = None if abstain_threshold is None else level + abstain_threshold
+    return Candidates(k, first, second, third, grid.threshold, level + fallback, **figures, abstain_threshold=bound)

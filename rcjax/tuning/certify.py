@@ -250,7 +250,7 @@ class LadderTest:
     most: np.ndarray
     """(n,) upper end of the loss of each query."""
     abstain_price: float
-    """Price of a refusal, in errors."""
+    """Price of an abstention, in errors."""
     rival: QueryLosses | None = None
     """Losses of today's policy, which are subtracted; None for a limit on the error itself."""
 
@@ -298,7 +298,7 @@ class LadderTest:
         return cls(tested, terms, most if rival is None else 2 * most - 1, abstain_price, rival)
 
     def losses(self, positions: ArrayLike) -> tuple[np.ndarray, float]:
-        """Return ((m, n) losses of the queries at positions (m,), refusals at their price; constant in each loss).
+        """Return ((m, n) losses of the queries at positions (m,), abstentions at their price; constant in each loss).
 
         A difference from today's losses is raised by the constant 1, from [−1, 1] to [0, 2], as `refuted` takes
         positive limits.
@@ -362,36 +362,36 @@ class Certificate:
     errors: float
     """Number of wrong answers of the policy on these queries, rounded if lots or judges decide; with scores, the sum of
     the scores lost."""
-    refusals: int
-    """Number of these queries that the policy refused to answer; each counts as `abstain_price` errors."""
+    abstentions: int
+    """Number of these queries on which the policy abstained; each counts as `abstain_price` errors."""
     error_bound: float
     """Upper confidence limit of the policy's error + abstain_price·abstention; for a margin, of its difference from
     today's."""
     confidence: float
     """Least probability with which the guarantee holds."""
     max_error: float | None = None
-    """Guaranteed error probability, refusals at their price; None for a margin."""
+    """Guaranteed error probability, abstentions at their price; None for a margin."""
     match: float | None = None
     """Guaranteed margin above today's error; None for an error probability."""
     abstain_price: float | None = None
-    """Price of a refusal, in errors; None: models do not refuse."""
+    """Price of an abstention, in errors; None: models do not abstain."""
     error_difference: float | None = None
     """Mean loss minus today's mean loss on these queries; None for an error probability."""
 
     def describe(self, noun: str) -> str:
         """Describe the guarantee and its held-out queries in words; `noun` names the counted quantity."""
-        refused = f" and refused {self.refusals:,}" if self.refusals else ""
+        abstained = f" and abstained on {self.abstentions:,}" if self.abstentions else ""
         figures = f"{percent(self.errors / self.n)} {noun}"
         if self.error_difference is not None:
             more = "more" if self.error_difference > 0 else "less"
             figures += f", {abs(100 * self.error_difference):.1f} points {more} than today's"
-        test = f"on {self.n:,} queries held out for the test it had {figures}{refused}{self._gap_to_expected()}"
+        test = f"on {self.n:,} queries held out for the test it had {figures}{abstained}{self._gap_to_expected()}"
         return f"guaranteed with {100 * self.confidence:.4g} % confidence: the target is kept; {test}"
 
     def _gap_to_expected(self) -> str:
         """Say whether chance explains a difference of a point or more from the error that the tuning expects."""
         observed, expected = self.errors / self.n, self.policy.expected.get("error")
-        if expected is None or self.refusals or abs(observed - expected) < 0.01:
+        if expected is None or self.abstentions or abs(observed - expected) < 0.01:
             return ""
         tuned_on = max(recorded_count(self.policy.provenance, "complete_queries", self.n), 1)
         se = math.sqrt(expected * (1 - expected) * (1 / self.n + 1 / tuned_on))
@@ -423,14 +423,14 @@ def certify(
         fields: fields of `Spec`, which override `spec`; a target replaces the target of `spec`.
 
     Tests bet on the loss of each query, from 0 to 1, or on its difference from today's, from −1 to 1 (Waudby-Smith &
-    Ramdas 2024). The tests are valid with any number of queries, for errors, scores, refusals at their price, and
+    Ramdas 2024). The tests are valid with any number of queries, for errors, scores, abstentions at their price, and
     expectations over lots.
 
     If answers lack labels, only queries whose answers are all labelled by hand count. With `judged`, all queries
     count: judges and confidences predict the outcome of an answer, and labels correct the prediction. `judged` needs
     `tuned_on`, whose labels tell how accurate the judges are. The guarantee holds however wrong the judges are.
 
-    If models may refuse to answer, `max_error` limits the true error + abstain_price·abstention, as in
+    If models may abstain, `max_error` limits the true error + abstain_price·abstention, as in
     `Frontier.policy`.
 
     Raises InfeasibleError if the first position does not pass, with the limit that can be guaranteed instead;
@@ -506,7 +506,7 @@ def _certificate(frontier: Frontier, test: LadderTest, position: float, spec: Sp
     figures = {
         "n": terms.wrong.size,
         "errors": lost if test.tested.scores is not None else round(lost),
-        "refusals": round(float(terms.refused.sum())),
+        "abstentions": round(float(terms.abstained.sum())),
         "error_bound": test.error_bound(position, 1 - confidence, target.value),
         **target.to_json(),
         "confidence": confidence,
@@ -539,9 +539,9 @@ def _infeasible(test: LadderTest, position: float, target: Target, level: float,
 
     losses, added = test.losses([position])
     rate = float(losses.mean()) - added
-    refused = round(float(first.refused.sum()))
+    abstained = round(float(first.abstained.sum()))
     figures = f"had {phrase(rate)}"
-    figures += f" and refused {refused:,}, each counted as {100 * test.abstain_price:.4g} %" if refused else ""
+    figures += f" and abstained on {abstained:,}, each counted as {100 * test.abstain_price:.4g} %" if abstained else ""
     bound = math.ceil(1e4 * test.error_bound(position, level)) / 1e4
     instead = f"at most {phrase(bound, '.2f')}"
     limit = f"at most {phrase(target.value, '.4g')}"

@@ -119,7 +119,7 @@ class ChosenPolicies(NamedTuple):
 
     @property
     def penalty(self) -> np.ndarray:
-        """(T,) in-sample errors, and refusals at their price."""
+        """(T,) in-sample errors, and abstentions at their price."""
         return self.weights @ self.rungs.penalty
 
     def padded(self) -> "ChosenPolicies":
@@ -228,8 +228,8 @@ class CrossValidation:
         """Return the optimism of cascades minus the optimism of single models, 0 at least; the mean over all budgets.
 
         `select_frontier` adds the result to the errors of cascades; errors of single models are counted by labels. A
-        model that may refuse has the best of its thresholds by these labels, but no optimism was measured: its errors
-        and refusals were 0.1 ± 0.2 points fewer on fresh queries (300 queries, four logs, refusals at 0.3).
+        model that may abstain has the best of its thresholds by these labels, but no optimism was measured: its errors
+        and abstentions were 0.1 ± 0.2 points fewer on fresh queries (300 queries, four logs, abstentions at 0.3).
 
         Args:
             candidate_set: set of the cascades; if the log lacks this set, the largest set that it has.
@@ -279,7 +279,7 @@ class CrossValidation:
 
 
 class Penalties(NamedTuple):
-    """Errors of m held-out queries, and refusals at their price, (S, T, m) each.
+    """Errors of m held-out queries, and abstentions at their price, (S, T, m) each.
 
     If every answer is labelled, the two fields hold the same array.
     """
@@ -376,12 +376,12 @@ def cross_validate(
     Args:
         log: the log, with the models of `model`.
         model: the model fitted to the log.
-        options: the blending weights of labels, and the worth of a refusal.
+        options: the blending weights of labels, and the worth of an abstention.
         folds: number of folds.
         seed: seed of the folds.
     """
     complete = log.complete
-    abstain_price = None if options.refusal_worth is None else 1 - float(options.refusal_worth)
+    abstain_price = None if options.abstain_worth is None else 1 - float(options.abstain_worth)
     fold = deal_folds(complete, folds, seed)
     targets = targets_of(log)
     query_cost = impute_query_cost(log)

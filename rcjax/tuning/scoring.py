@@ -50,7 +50,7 @@ from rcjax.tuning.candidates import (
     Candidates,
     LabelledAnswers,
     ScoringOptions,
-    best_refusals,
+    best_abstentions,
     blend_labels,
     candidate_rows,
     candidates_at_thresholds,
@@ -159,7 +159,7 @@ def score_agreement(rows: CandidateRows, options: ScoringOptions) -> Candidates:
 
     Args:
         rows: the queries, with the codes of answers.
-        options: the blending weights of labels, and the worth of a refusal.
+        options: the blending weights of labels, and the worth of an abstention.
 
     >>> confidence, right = jnp.full((4, 3), 0.5), jnp.array([[0, 0, 1], [0, 0, 1], [1, 1, 1], [1, 1, 1]], bool)
     >>> answer = jnp.array([[0, 1, 2], [0, 1, 2], [0, 0, 0], [0, 0, 0]])
@@ -176,7 +176,7 @@ def score_agreement(rows: CandidateRows, options: ScoringOptions) -> Candidates:
     columns = _AgreementColumns(
         right=blend_labels(rows.confidence, rows.correct, rows.scored, options.label, jnp),
         rising=jnp.argsort(rows.confidence, axis=0).T,
-        refusal_thresholds=None if options.refusal_worth is None else best_refusals(rows, options)[0],
+        abstain_thresholds=None if options.abstain_worth is None else best_abstentions(rows, options)[0],
     )
 
     def score(models: tuple[Array, ...]) -> Candidates:
@@ -190,7 +190,7 @@ class _AgreementColumns(NamedTuple):
 
     right: Array  # (n, k) blended labels
     rising: Array  # (k, n) the queries by rising confidence of each model
-    refusal_thresholds: Array | None  # (k,) confidence up to which each model refuses as the last
+    abstain_thresholds: Array | None  # (k,) confidence up to which each model abstains as the last
 
 
 def _score_triple(
@@ -205,31 +205,31 @@ def _score_triple(
         models: indices of the three models, () each.
     """
     first, second, third = models
-    refusal_thresholds = columns.refusal_thresholds
+    abstain_thresholds = columns.abstain_thresholds
     is_scored, equal, differ, second_right, third_right = split_by_agreement(rows, *models)
     confidence, label = rows.confidence, options.label
     fallback = _matching_threshold(confidence[:, second], is_scored & (equal | differ), differ)
     settled = equal | (~(equal | differ) & (confidence[:, second] > fallback))
-    refuses, worth = jnp.zeros_like(settled), 0.0
-    if refusal_thresholds is not None:
-        refuses = confidence[:, third] <= refusal_thresholds[third]
-        worth = jnp.asarray(options.refusal_worth, confidence.dtype)
+    abstains, worth = jnp.zeros_like(settled), 0.0
+    if abstain_thresholds is not None:
+        abstains = confidence[:, third] <= abstain_thresholds[third]
+        worth = jnp.asarray(options.abstain_worth, confidence.dtype)
 
     # The probability that an answer is right: of the first model, and of the model that answers if the second is asked.
     first_right = columns.right[:, first]
     second_right = label * rows.correct[:, second] + (1 - label) * second_right
     third_right = label * rows.correct[:, third] + (1 - label) * third_right
-    answer_right = jnp.where(settled, second_right, jnp.where(refuses, worth, third_right))
+    answer_right = jnp.where(settled, second_right, jnp.where(abstains, worth, third_right))
     later_cost = rows.query_cost[:, second] + jnp.where(~settled, rows.query_cost[:, third], 0.0)
 
     grid = spread_thresholds(confidence[:, first], is_scored, most, columns.rising[first])
     wrong = grid.mean(1 - first_right, empty=1.0) - grid.mean_up_to(answer_right - first_right)
     penalty = jnp.where(grid.splits | grid.covers_all, wrong, jnp.inf)
     cost = grid.mean(rows.query_cost[:, first]) + grid.mean_up_to(later_cost)
-    abstention = grid.mean_up_to(~settled & refuses)
+    abstention = grid.mean_up_to(~settled & abstains)
     figures = {"penalty": penalty, "cost": cost, "abstention": abstention}
-    refusal_threshold = None if refusal_thresholds is None else refusal_thresholds[third]
-    return candidates_at_thresholds(grid, models, confidence.shape[1], refusal_threshold, fallback, **figures)
+    abstain_threshold = None if abstain_thresholds is None else abstain_thresholds[third]
+    return candidates_at_thresholds(grid, models, confidence.shape[1], abstain_threshold, fallback, **figures)
 
 
 def _matching_threshold(confidence: Array, scored: Array, differ: Array) -> Array:
@@ -398,7 +398,7 @@ def score_candidates(
         calibrators: (k,) calibrators of the models.
         labelled: the queries; without codes of answers there are no agreement policies.
         query_cost: money of each answer (n, k), or mean money of each model (k,).
-        options: the blending weights of labels, and the worth of a refusal.
+        options: the blending weights of labels, and the worth of an abstention.
         admits: function from policies (C,) to a mask of the policies to choose from, (C,) bool; None: all.
     """
     rows = padded_rows(calibrators, labelled, query_cost)
@@ -419,9 +419,9 @@ def score_candidates(
 def _chains_of_verdicts(
     calibrators: Calibrator, labelled: LabelledAnswers, query_cost: Any, options: ScoringOptions
 ) -> Candidates | None:
-    """Score chains of three or more models; None unless confidences are verdicts and no model may refuse."""
+    """Score chains of three or more models; None unless confidences are verdicts and no model may abstain."""
     logprob, correct, scored = map(np.asarray, labelled[:3])
-    if options.refusal_worth is not None or not are_verdicts(logprob, scored):
+    if options.abstain_worth is not None or not are_verdicts(logprob, scored):
         return None
     confidence = np.asarray(calibrate_rows(calibrators, logprob), float)
     right = blend_labels(confidence, correct, scored, float(options.label))
@@ -433,11 +433,11 @@ def _chains_of_verdicts(
 def _undominated_rows(pairs: Candidates, label_penalty: np.ndarray) -> np.ndarray:
     """Return the indices of the candidates that no cheaper single model beats by labels alone.
 
-    If models may refuse, single models beat no candidate. Thresholds that divide no queries are dropped too.
+    If models may abstain, single models beat no candidate. Thresholds that divide no queries are dropped too.
     `label_penalty` (C,) are the penalties by labels, of `score_pairs`.
     """
     use, k = np.isfinite(pairs.penalty), pairs.k
-    if pairs.refusal_threshold is None:
+    if pairs.abstain_threshold is None:
         rising = np.argsort(pairs.cost[:k])
         errors = np.append(np.inf, label_penalty[:k][rising])
         least = np.minimum.accumulate(errors)  # among the 0, 1, … cheapest models

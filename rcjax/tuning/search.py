@@ -34,9 +34,9 @@ from rcjax.solving.frontier.points import (
     Points,
     PointStatus,
     Policies,
+    abstain_worth_at,
     check_abstain_price,
     check_lam,
-    refusal_worth_at,
 )
 from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.candidates import Candidates, LabelledAnswers, ScoringOptions, concatenate, draw_enough
@@ -83,8 +83,8 @@ def select_frontier(
         model: the fitted model, of `fit` or `fit_calibrated`; None: `fit_calibrated(log)`.
         lam: (L,) λ to return the best policies for, in error probability per unit of money; None: every corner.
         seed: seed of the folds.
-        abstain_price: price of a refusal, in errors, as in `solve_frontier`: the last model of a cascade may refuse,
-            and the loss is error + abstain_price·abstention + λ·cost; None: models do not refuse.
+        abstain_price: price of an abstention, in errors, as in `solve_frontier`: the last model of a cascade may
+            abstain, and the loss is error + abstain_price·abstention + λ·cost; None: models do not abstain.
         admits: function from policies (C,) and the model to a mask of the policies to choose from, (C,); None: all. The
             cross-validation always chooses from all policies, so the optimism is that of the larger choice.
 
@@ -105,7 +105,7 @@ def select_frontier(
     log = log.select(model.models)
     require_complete(log, "the search")
     sample = sample_queries(log, seed)
-    options = estimate_blending(sample, model.calibrators, refusal_worth_at(abstain_price, log.cost.dtype))
+    options = estimate_blending(sample, model.calibrators, abstain_worth_at(abstain_price, log.cost.dtype))
     cross_validation = cross_validate(sample, model, options, seed=seed).summarise()
     admitted = None if admits is None else lambda policies: admits(policies, model)
     table = _candidates(log, model, options, cross_validation, admitted)
@@ -298,7 +298,7 @@ class LabelSearch:
         agreement_lam = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
         fitted = frontier.model.calibrators
         if options is None:
-            options = estimate_blending(log, fitted, refusal_worth_at(frontier.abstain_price, log.cost.dtype))
+            options = estimate_blending(log, fitted, abstain_worth_at(frontier.abstain_price, log.cost.dtype))
 
         def tune_draw(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
             labelled, query_cost = take_labelled_answers(log, queries)
@@ -362,7 +362,7 @@ class ModelSearch:
         model = frontier.model
         assert isinstance(model, CascadeModel)  # as the search fitted it
         lam = np.asarray(frontier.lam)[slice(None) if points is None else points]
-        refusal_worth = refusal_worth_at(frontier.abstain_price, log.cost.dtype)
+        abstain_worth = abstain_worth_at(frontier.abstain_price, log.cost.dtype)
         plan = plan_cascades(model.models, self.spec.search)  # None for adaptive policies
         panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
 
@@ -370,7 +370,7 @@ class ModelSearch:
             (logprob, correct, answered, _), query_cost = take_labelled_answers(log, queries)
             cost = (query_cost * answered).sum(0) / np.maximum(answered.sum(0), 1)
             fitted = fit_near(model, logprob, correct, answered, jnp.asarray(cost, log.cost.dtype))
-            problem = build_search_tables(fitted, plan, refusal_worth, panels)
+            problem = build_search_tables(fitted, plan, abstain_worth, panels)
             return fitted.calibrators, solve_at(problem, lam).policies
 
         return tune_draw

@@ -287,7 +287,7 @@ class _SegmentCorners(NamedTuple):
     name: str | None  # name of the segment; None: all segments that are too small
     share: float  # share of the queries
     figures: np.ndarray  # (H, 3) error, money and abstention per query of the segment
-    penalty: np.ndarray  # (H,) errors, and refusals at their price
+    penalty: np.ndarray  # (H,) errors, and abstentions at their price
     policies: tuple[Policy, ...]  # H policies
 
     @classmethod

@@ -83,7 +83,7 @@ def test_the_difference_by_disagreements_is_that_on_all_queries(folder):
         assert (same.differing, same.error_difference, same.error_se, same.verdict_at(0.0)) == (0, 0.0, 0.0, "alike")
 
 
-def test_each_refusal_counts_at_the_price_of_its_policy(folder):
+def test_each_abstention_counts_at_the_price_of_its_policy(folder):
     with jax.enable_x64(True):
         from rcjax.tuning.replaying.comparing import Disagreements, QueryLosses
 

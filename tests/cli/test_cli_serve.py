@@ -219,6 +219,7 @@ def test_a_ladder_is_described_by_the_rungs_that_answer(folder):
         settings = Settings({"policy": folder / "ladder.json"}, folder / "models.toml")
         catalog = CatalogMaker(settings, EndpointConnections(1.0).api_client).read()
         assert catalog.policies["policy"].describe_models() == told
+        assert [*catalog.policies["policy"].describe_other_calls()] == ["if all models of a rung fail: large"]
 
 
 def test_neither_jax_nor_numpy_is_loaded(folder):

@@ -1,6 +1,8 @@
 """`rcjax check` and `rcjax retune`: exit statuses for scripts, one JSON document, tables, and one line of error."""
 
+import dataclasses
 import json
+import re
 from datetime import UTC, datetime, timedelta
 
 import jax
@@ -127,6 +129,25 @@ def test_retune_writes_the_new_policy_and_shows_the_difference(folder, tmp_path)
         assert text in printed
     assert f"tuned on {N} queries of the log and {N} that the policy carries" in printed
     assert run("check", tmp_path / "new.json", folder / "fresh.csv").exit_code == 2  # it was tuned on them
+
+
+def test_the_decision_says_to_replace_a_policy_far_within_its_limit_by_a_cheaper_one(folder, tmp_path):
+    """The cheaper policy was called worse, at the price of an error that the dear one implies."""
+    policy = rcjax.load_policy(folder / "ladder.json")
+    careful = dataclasses.replace(policy, position=len(policy.rungs) - 1.0, budget=None)
+    target = {"budget": None, "max_error": careful.rungs[0].expected["error"]}
+    with_provenance(careful, tuning={**policy.provenance["tuning"], **target}).save(tmp_path / "careful.json")
+    result = run(
+        "retune", tmp_path / "careful.json", folder / "fresh.csv", "--no-bands", "--out", tmp_path / "new.json"
+    )
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    printed = " ".join(result.stdout.split())
+    assert re.search(r"Replace the policy\. (As|Better than) promised: the policy errs on ", printed)
+    assert re.search(
+        r"it saves \d\d\.\d % of the money, and the policy in service is within its limit by more", printed
+    )
+    assert "the policy stays" not in printed
+    assert rcjax.load_policy(tmp_path / "new.json").expected["cost"] < 0.95 * careful.expected["cost"]
 
 
 def retune(folder, log, *options):

@@ -13,7 +13,7 @@ from rcjax._base.codec import to_json_value
 from rcjax._base.figures import Money
 from rcjax.cli import console
 from rcjax.cli.app import COMMANDS, load
-from rcjax.cli.checks import compare_fresh, tune_and_retune
+from rcjax.cli.checks import compare_fresh, next_file, tune_and_retune
 from rcjax.cli.options import LogOptions
 from rcjax.policy import Calibration, Policy, Rule
 from rcjax.policy.comparison import Comparison, Rival
@@ -139,6 +139,7 @@ def test_no_command_to_tune_again_is_shown_if_todays_is_a_policy():
     assert again[0] == ""
     assert "--today large" in again[1]
     assert again[1].endswith(" --out next.json")  # the policy in service stays
+    assert [next_file(Path(name)) for name in ("a/policy.json", "a/next.json")] == ["next.json", "next-2.json"]
 
 
 @pytest.mark.parametrize(("target", "advised"), [({"max_error": 0.3}, 1), ({"match": 0.01, "today": "large"}, 0)])
@@ -170,10 +171,10 @@ def test_the_table_has_the_sign_of_the_sentence_and_names_what_stood_when_tuned(
     assert "0.3 ± 0.4 points more error than large alone" in fresh.headline(Money(1e6, "million"))
 
 
-def test_a_table_whose_errors_count_refusals_says_so():
+def test_a_table_whose_errors_count_abstentions_says_so():
     log = rcjax.sample_log(384, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
     tuned = rcjax.tune(log, budget=1e-4, abstain_price=0.3, intervals=False)
     title = console.comparison_table(tuned.comparison, tuned.money, "error").title
-    assert title.endswith("(points ± one standard error; each refusal counts as 0.3):")
-    plain = dataclasses.replace(tuned.comparison, refusal_price=None)
-    assert "refusal" not in console.comparison_table(plain, tuned.money, "error").title
+    assert title.endswith("(points ± one standard error; each abstention counts as 0.3):")
+    plain = dataclasses.replace(tuned.comparison, abstain_price=None)
+    assert "abstention" not in console.comparison_table(plain, tuned.money, "error").title

@@ -33,7 +33,7 @@ SECONDS = {"seconds": 1.25, "seconds_p95": 13.5}
 KINDS = {
     "plain": {},
     "intervals": INTERVAL,
-    "refusals": {**INTERVAL, "abstention": 0.2},
+    "abstentions": {**INTERVAL, "abstention": 0.2},
     "seconds": {**INTERVAL, **SECONDS},
 }
 

@@ -109,7 +109,7 @@ def dealt(complete, folds, seed):
 
 
 def walk_by_hand(policies, place, confidence, right, query_cost, answer=None):
-    """(wrong, money, refused), each (n,), of one of some policies (L,)."""
+    """(wrong, money, abstained), each (n,), of one of some policies (L,)."""
 
     def go(query, j, asked):
         outcome = np.array([0.0, query_cost[query, j], 0.0])

@@ -83,7 +83,7 @@ def test_expected_figures_are_those_of_two_rungs_by_the_position():
         assert (on.expected, on.adjacent_rungs, on.weights) == (rung.expected, (rung,), (1.0,))
 
 
-def test_lam_of_a_ladder_counts_refusals_at_their_price():
+def test_lam_of_a_ladder_counts_abstentions_at_their_price():
     first, second = (
         make_policy(expected={"error": error, "cost": cost, "abstention": abstention, "abstain_price": 0.5})
         for error, cost, abstention in ((0.2, 1e-5, 0.2), (0.1, 5e-5, 0.1))

@@ -130,12 +130,12 @@ def test_a_threshold_lies_midway_between_two_values(steps_only):
 
 
 @pytest.mark.thorough
-def test_refusals_pass_all_of_a_value_or_none(model):
+def test_abstentions_pass_all_of_a_value_or_none(model):
     frontier = solve_frontier(model, lam=LAM, abstain_price=0.3)
     outcome = outcomes(frontier)
     for figure, repeated in (
         (frontier.error, outcome.error),
         (frontier.cost, outcome.cost),
-        (frontier.abstention, outcome.refused),
+        (frontier.abstention, outcome.abstention),
     ):
         np.testing.assert_allclose(repeated, figure, atol=1e-9)

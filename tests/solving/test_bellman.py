@@ -48,12 +48,12 @@ def test_padded_steps_change_nothing(fours, monkeypatch):
 @pytest.mark.thorough
 @pytest.mark.parametrize("price", [pytest.param(None, marks=pytest.mark.thorough), 0.4])
 def test_a_cascade_proven_after_one_round_is_the_cascade_of_all_rounds(fours, price, monkeypatch):
-    refusal_worth = None if price is None else jnp.asarray(1 - price)
+    abstain_worth = None if price is None else jnp.asarray(1 - price)
     lam, shares = jnp.asarray(LAM), []
 
     @jax.jit
     def searched(tables, plan):
-        search = SearchTables(tables, plan, refusal_worth)
+        search = SearchTables(tables, plan, abstain_worth)
         uniform = jnp.ones((len(lam), *tables.grid.u.shape))
         return bellman._best_for_densities(search, lam, uniform).proven.mean(), best_cascades(search, lam)
 
@@ -61,7 +61,7 @@ def test_a_cascade_proven_after_one_round_is_the_cascade_of_all_rounds(fours, pr
     def searched_to_the_end(tables, plan):
         with monkeypatch.context() as patch:
             patch.setattr(bellman, "is_proven", lambda values, possible_gain, plan: jnp.zeros(values.shape[1], bool))
-            return best_cascades(SearchTables(tables, plan, refusal_worth), lam)
+            return best_cascades(SearchTables(tables, plan, abstain_worth), lam)
 
     for model in fours:
         tables, plan = problem(model)

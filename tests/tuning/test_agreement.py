@@ -131,19 +131,19 @@ def test_candidates_are_those_of_the_definition(seed):
         assert cuts[-1] == NEVER_ANSWER
 
 
-@pytest.mark.parametrize("refusing", [False, True])
-def test_a_candidate_costs_and_refuses_what_its_walk_does(refusing):
+@pytest.mark.parametrize("abstaining", [False, True])
+def test_a_candidate_costs_and_abstains_as_its_walk_does(abstaining):
     """On complete queries, the shares of the estimate are those of the policy that it becomes."""
     confidence, conditional, correct, _, answer = random_log(5)
     everyone, query_cost = np.ones((N, K), bool), query_costs_at_random(5)
-    refusal = jnp.array(WORTH) if refusing else None
+    worth = jnp.array(WORTH) if abstaining else None
     trial = jax.tree.map(
-        np.asarray, judged((confidence, conditional, correct, everyone, answer), query_cost, refusal_worth=refusal)
+        np.asarray, judged((confidence, conditional, correct, everyone, answer), query_cost, abstain_worth=worth)
     )
     places = np.flatnonzero(np.isfinite(trial.penalty))
     walked = loss_terms(confidence, correct, query_cost, trial.take(places).policies(), answer)
     np.testing.assert_allclose(np.asarray(walked.cost).mean(1), trial.cost[places], rtol=1e-12)
-    np.testing.assert_allclose(np.asarray(walked.refused).mean(1), trial.abstention[places], atol=1e-12)
+    np.testing.assert_allclose(np.asarray(walked.abstained).mean(1), trial.abstention[places], atol=1e-12)
 
 
 # -- the best of all, and what is expected of it

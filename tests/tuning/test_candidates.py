@@ -27,7 +27,7 @@ from rcjax.tuning.scoring import impute_query_cost, score_candidates
 pytestmark = pytest.mark.usefixtures("float64")
 
 K, N = 3, 12
-COLUMNS = ("first", "second", "threshold", "penalty", "cost")  # of candidates that do not refuse
+COLUMNS = ("first", "second", "threshold", "penalty", "cost")  # of candidates that do not abstain
 COST = np.array(COSTS[:K])
 QUERY_COST = np.tile(COST, (N, 1))
 BLEND = (0.5, 0.2)
@@ -94,8 +94,8 @@ def test_label_errors_and_costs_are_those_of_a_walk(seed):
     )
     kept = np.flatnonzero(np.isfinite(found.penalty))
     losses = jax.jit(loss_terms)(confidence, correct, query_cost, found.policies(xp=jnp))
-    wrong, spent, refused = (np.asarray(loss)[kept] for loss in losses)
-    assert not refused.any()
+    wrong, spent, abstained = (np.asarray(loss)[kept] for loss in losses)
+    assert not abstained.any()
     assert (np.abs(wrong.mean(1) - found.penalty[kept])[K:] > 1e-3).any()
     for one in (label_penalty, plain_label_penalty, plain.penalty):
         np.testing.assert_allclose(wrong.mean(1), one[kept], atol=1e-12)

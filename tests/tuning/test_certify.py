@@ -130,12 +130,14 @@ def test_what_could_be_guaranteed_instead(model):
     assert certify(frontier, wrong(0, 0, 0, 0, 0, n=70), max_error=0.05).position == 0
 
 
-def test_a_refusal_counts_as_its_price():
-    at = SimpleNamespace(wrong=np.zeros(9), refused=np.arange(9) < 3, penalty=lambda price: np.full(9, price))
+def test_an_abstention_counts_as_its_price():
+    at = SimpleNamespace(wrong=np.zeros(9), abstained=np.arange(9) < 3, penalty=lambda price: np.full(9, price))
     lost = np.full((1, 9), 0.2), 0.0
     told_of = {"at": lambda positions: at, "losses": lambda positions: lost, "rival": None}
     held_out = SimpleNamespace(abstain_price=0.2, error_bound=lambda position, level: 0.25, **told_of)
-    message = "the safest had 20 % error and refused 3, each counted as 20 %, which guarantees at most 25.00 % error"
+    message = (
+        "the safest had 20 % error and abstained on 3, each counted as 20 %, which guarantees at most 25.00 % error"
+    )
     assert message in _infeasible(held_out, 0.0, Target("max_error", 0.1), 0.05, "error")
 
 

@@ -12,7 +12,7 @@ from helpers.selection_references import make_log
 import rcjax
 from rcjax.model.fitting import fit_near
 from rcjax.policy.spec import Target
-from rcjax.solving.frontier.points import lam_range, refusal_worth_at
+from rcjax.solving.frontier.points import abstain_worth_at, lam_range
 from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.candidates import LabelledAnswers, ScoringOptions
 from rcjax.tuning.cross_validation import (
@@ -62,7 +62,7 @@ def by_hand(log, model, options, targets, folds, seed):
     logprob, right, answered, query_cost = columns(log)
     complete, k = answered.all(1), right.shape[1]
     fold = dealt(complete, folds, seed)
-    price = None if options.refusal_worth is None else 1 - float(options.refusal_worth)
+    price = None if options.abstain_worth is None else 1 - float(options.abstain_worth)
     by_set = {}
     for number in range(folds):
         out = fold == number
@@ -138,7 +138,7 @@ def test_losses_are_a_loop_over_the_folds(two):
 
 LOGS = {
     "answers, one confidence for many": (lambda: agreement_logs.make_log(90, 0.2, seed=1), None),
-    "refusals": (lambda: agreement_logs.make_log(90, 0.2, seed=2), 0.3),
+    "abstentions": (lambda: agreement_logs.make_log(90, 0.2, seed=2), 0.3),
 }
 
 
@@ -147,7 +147,7 @@ LOGS = {
 def test_losses_of_every_candidate_set_are_those_of_a_loop(name):
     make, price = LOGS[name]
     log = make()
-    options = estimate_blending(log, rcjax.fit(log).calibrators, refusal_worth_at(price, log.cost.dtype))
+    options = estimate_blending(log, rcjax.fit(log).calibrators, abstain_worth_at(price, log.cost.dtype))
     losses, _, model = losses_of(log, options, 3, 5)
     penalty, money, in_sample = by_hand(log, model, options, losses.targets, 3, 5)
     assert len(losses.cost) == len(money) == 3

@@ -70,7 +70,7 @@ def test_a_held_out_log_that_shares_queries_is_refused(log):
         hold_out(log, log, SURE)
 
 
-def test_refusals_that_cost_more_than_errors_have_bounds_above_one(log):
+def test_abstentions_that_cost_more_than_errors_have_bounds_above_one(log):
     nothing, one = np.zeros((1, 50)), np.ones((1, 50))
     held_out = LadderTest(log, LossTerms(nothing, nothing, one), np.ones(50), abstain_price=2.0)
     assert held_out.error_bound(0, 0.05) == 2.0

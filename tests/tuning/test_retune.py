@@ -183,7 +183,7 @@ def test_a_ladder_is_compared_by_its_expected_figures(ladder, logs):
 
 
 @pytest.mark.thorough
-def test_refusals_count_at_their_price_in_what_is_gained(logs):
+def test_abstentions_count_at_their_price_in_what_is_gained(logs):
     policy = rcjax.tuning.select_frontier(logs[0], lam=[1000.0], abstain_price=0.2).frontier.policy(lam=1000.0)
     bare = with_provenance(policy, kept_sample=None)
     found, seen = held_out_gain(bare, logs[1]), rcjax.replay(policy, logs[1])

@@ -77,9 +77,6 @@ def money_error(problem: BudgetSpentError | SpendingUnknownError) -> ApiError:
     return ApiError(429, str(problem), reason, retry_after=problem.end - time.time(), no_retry=True)
 
 
-#: An endpoint's statuses for a fault of the request.
-_REQUEST_FAULTS = (400, 413, 415, 422, 451)
-
 #: An endpoint's statuses for a fault of the gateway: its keys, credit or model names.
 _GATEWAY_FAULTS = (401, 402, 403, 404)
 
@@ -102,7 +99,7 @@ def upstream_error(failure: Failure | None, errors: Sequence[str]) -> ApiError:
     if failure.status in _GATEWAY_FAULTS:
         return ApiError(502, problem, "upstream_failed", no_retry=True)
     status, reason, retry_after = 502, "upstream_failed", failure.retry_after
-    if failure.status in _REQUEST_FAULTS:
+    if failure.is_refusal:
         status, reason, retry_after = failure.status or 400, "upstream_refused", None
     elif failure.status == 429:
         status, reason, retry_after = 429, "upstream_rate_limited", failure.retry_after or 1.0

@@ -87,7 +87,7 @@ class Settings:
     """This replica's share of the money for a period, and of each client's money and requests."""
     log_prompts: bool = False
     """Whether the log keeps prompts."""
-    refusal: str = "I am not sure enough to answer this."
+    abstain_text: str = "I am not sure enough to answer this."
     """The answer if the policy abstains."""
     limits: RequestLimits = field(default_factory=RequestLimits)
     salt: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
@@ -231,6 +231,16 @@ class Deployment:
         """The expected cost of shadow queries; None without shadow queries, and before there is a policy."""
         return None if self.is_untuned or not self.shadow_models else ShadowCost.of(self.policy, self.shadow_models)
 
+    def describe_other_calls(self) -> Iterator[str]:
+        """Yield a line on the models that answer after all models of a rung have failed, and one on shadow queries."""
+        if self.cascade.fallbacks:
+            yield f"if all models of a rung fail: {', then '.join(self.cascade.fallbacks)}"
+        shadow, cost = self.cascade.shadow, self.shadow_cost
+        if self.shadow_models:
+            share = f"{100 * shadow:g} % of its queries" if isinstance(shadow, int | float) else str(shadow)
+            price = "the cost is known once there is a policy" if cost is None else cost.describe(shadow)
+            yield f"shadow: {share} to all of {', '.join(self.shadow_models)}: {price}"
+
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
@@ -263,6 +273,7 @@ class Catalog:
         for name in changed:
             deployment = self.policies[name]
             yield f"policy {name} is {deployment.digest} from now on: {deployment.describe_models()}"
+            yield from (f"policy {name}, {line}" for line in deployment.describe_other_calls())
         if self.models != before.models:
             yield f"{models} is loaded: {'; '.join(describe_changes(before.models, self.models))}"
         if self.key_ring.named != before.key_ring.named:

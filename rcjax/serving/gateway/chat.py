@@ -21,7 +21,7 @@ from starlette.types import Send
 
 from rcjax.policy.signals.answers import as_object, objects_in
 from rcjax.policy.signals.replies import token_content
-from rcjax.serving.billing import BudgetSpentError, SpendingUnknownError
+from rcjax.serving.billing import BudgetSpentError, SpendingUnknownError, reserve_client_money
 from rcjax.serving.call_log import Query
 from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.completions import text_or_calls
@@ -265,6 +265,7 @@ class RequestHandler:
 
     async def _ask_policy(self, deployment: Deployment) -> Result:
         query = self._make_query()
+        reserve_client_money.set(self.context.reserve_money)
         try:
             return await deployment.cascade.ask(
                 query.messages,
@@ -350,7 +351,7 @@ class RequestHandler:
                 await self.responder.send_event(last, {})
             await self.responder.end_stream()
             return
-        choices = client_choices(self.request, self.settings.refusal, result, judged=self._is_judged)
+        choices = client_choices(self.request, self.settings.abstain_text, result, judged=self._is_judged)
         completion = make_completion(report, result, choices)
         headers = _make_headers(report)
         if not self.request.stream:
@@ -398,17 +399,17 @@ def _format_header(name: str, value: Any) -> str:
     return ",".join(texts).strip()  # no header may begin or end with a space
 
 
-def client_choices(request: ChatRequest, refusal: str, result: Result, *, judged: bool) -> list[dict[str, Any]]:
+def client_choices(request: ChatRequest, abstain_text: str, result: Result, *, judged: bool) -> list[dict[str, Any]]:
     """Return the choices of a completion for a client.
 
     Args:
         request: the request.
-        refusal: the answer if the policy abstains.
+        abstain_text: the answer if the policy abstains.
         result: the result of the query; without a completion, the policy abstains.
         judged: whether the answer was judged: then only the choice with the kept text is sent.
     """
     if result.completion is None:
-        message = {"role": "assistant", "content": refusal, "refusal": None}
+        message = {"role": "assistant", "content": abstain_text, "refusal": None}
         return [client_choice(request, {"index": 0, "message": message, "finish_reason": "stop"})]
     choices = objects_in(result.completion["choices"])
     if judged:  # answers that vote are several choices

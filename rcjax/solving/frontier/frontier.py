@@ -41,8 +41,8 @@ from rcjax.policy.spec import Search, Spec, Target, read_recorded_search
 from rcjax.solving.frontier.hull import lower_hull, thin_hull
 from rcjax.solving.frontier.points import (
     ABSTAIN,
+    NEVER_ABSTAIN,
     NEVER_ANSWER,
-    NEVER_REFUSE,
     Bands,
     CascadeSet,
     LossTerms,
@@ -74,8 +74,8 @@ class Frontier:
     Arrays over the k models are in the order of `models`, the models of the fitted log.
 
     Error and cost are expected figures per query, cost in the log's money. The model predicts both; for
-    `search="labels"` both are estimates from labels and bills. Where models may refuse to answer (`abstain_price`),
-    policies minimise error + abstain_price·abstention + λ·cost, and a refusal is not an error.
+    `search="labels"` both are estimates from labels and bills. Where models may abstain (`abstain_price`),
+    policies minimise error + abstain_price·abstention + λ·cost, and an abstention is not an error.
     """
 
     lam: jax.Array
@@ -95,7 +95,7 @@ class Frontier:
     bands: Bands | None = None
     """Intervals around each point; None before `bootstrap`."""
     abstention: jax.Array | None = None
-    """(L,) share of the queries that get no answer; None: models may not refuse."""
+    """(L,) share of the queries that get no answer; None: models may not abstain."""
     compare: AnswerForm | None = dataclasses.field(default=None, metadata={"static": True})
     """Form of comparison of the answers of the log; None: no policy compares answers."""
     seconds: Seconds | None = None
@@ -113,7 +113,7 @@ class Frontier:
 
     @property
     def abstain_price(self) -> float | None:
-        """Price of a refusal, in errors; None: models may not refuse."""
+        """Price of an abstention, in errors; None: models may not abstain."""
         return self.spec.abstain_price
 
     @property
@@ -127,12 +127,12 @@ class Frontier:
         return self.policies.members
 
     @property
-    def refusal_thresholds(self) -> Array | None:
-        """(L, k) calibrated confidence up to which each model refuses, at most its threshold; None when adaptive."""
+    def abstain_thresholds(self) -> Array | None:
+        """(L, k) calibrated confidence up to which each model abstains, at most its threshold; None when adaptive."""
         if self.abstain_price is None or self.search == "adaptive":
             return None
-        bounds = self.policies.bounds  # without a bound for refusals, their price was too high for any
-        return bounds[..., 0] if bounds.shape[-1] > 2 else 0 * bounds[..., 0] + NEVER_REFUSE
+        bounds = self.policies.bounds  # without a bound for abstentions, their price was too high for any
+        return bounds[..., 0] if bounds.shape[-1] > 2 else 0 * bounds[..., 0] + NEVER_ABSTAIN
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -146,7 +146,7 @@ class Frontier:
 
     @property
     def penalty(self) -> Array:
-        """(L,) error, with each refusal as `abstain_price` errors: the loss without money."""
+        """(L,) error, with each abstention as `abstain_price` errors: the loss without money."""
         return self.error if self.abstention is None else penalised(self.error, self.abstention, self.abstain_price)
 
     def policy(
@@ -162,8 +162,8 @@ class Frontier:
         The rungs of a ladder are corners of the frontier's lower hull. Between two rungs a hash of the query decides
         which rung answers it. For a budget, a service moves along the ladder so that its bill keeps to the budget.
 
-        Where models may refuse, every target counts a refusal as `abstain_price` errors, so that a policy cannot keep
-        to `max_error` by refusing.
+        Where models may abstain, every target counts an abstention as `abstain_price` errors, so that a policy cannot
+        keep to `max_error` by abstaining.
 
         Args:
             budget: expected cost per query, at most; the policy has the least error within it.
@@ -308,8 +308,8 @@ def index_for_target(
         target: a budget, for the least error within it; a limit on the error, for the least cost within it; or a
             price, for the least error + λ·cost.
         cost: (L,) money per query.
-        penalty: (L,) errors, and refusals at their price.
-        abstain_price: price of a refusal, in errors; None: models do not refuse.
+        penalty: (L,) errors, and abstentions at their price.
+        abstain_price: price of an abstention, in errors; None: models do not abstain.
         counted: kind of error, for the message.
 
     Raises InfeasibleError if no point meets the target; ValueError for a margin.
@@ -327,10 +327,10 @@ def index_for_target(
         return int(np.lexsort((cost, np.where(cost <= limit, penalty, np.inf)))[0])
     if target.name == "max_error":
         if not (penalty <= limit).any():
-            refusing = "" if abstain_price is None else f", a refusal counted as {100 * abstain_price:.4g} %"
+            abstaining = "" if abstain_price is None else f", an abstention counted as {100 * abstain_price:.4g} %"
             least, most = distinct_percentages(float(penalty.min()), value)
             advice = f"give --max-error {_round_up(100 * float(penalty.min()))}% or more"
-            best = f"the best {counted.does(least)}{refusing}"
+            best = f"the best {counted.does(least)}{abstaining}"
             raise InfeasibleError(f"no cascade {counted.does(most)} or less; {best}: {advice}")
         return int(np.lexsort((penalty, np.where(penalty <= limit, cost, np.inf)))[0])
     return int(np.argmin(penalty + target.lam * cost))
@@ -421,7 +421,7 @@ def make_frontier(model: FittedModel, points: Points, spec: Spec, compare: Answe
     return Frontier(
         *(lam, expected.wrong, expected.cost, status, policies, model),
         spec=Spec(cascade=spec.cascade, abstain_price=spec.abstain_price),
-        abstention=None if spec.abstain_price is None else expected.refused,
+        abstention=None if spec.abstain_price is None else expected.abstained,
         compare=None if simple.agreements is None else compare,
     )
 
@@ -518,7 +518,7 @@ def frontier_from_json(data: Any) -> Frontier:
         policies = _as_cascades(policies)
         for row, point in enumerate(points):
             is_same = rules_of_policy(model.models, policies, row, "text")["rules"] == point.rules
-            requirement = "must refuse, ask the next model, then answer, where the search is not adaptive"
+            requirement = "must abstain, ask the next model, then answer, where the search is not adaptive"
             require(is_same, f"frontier[{row}].rules", requirement, dict(point.rules))
     lam, status, *expected = _columns(points, "lam", "status", "error", "cost", "abstention")
     frontier = make_frontier(
@@ -543,13 +543,13 @@ def _columns(points: Sequence[PointFile], *names: str) -> list[np.ndarray]:
 
 
 def _as_cascades(policies: Policies) -> Policies:
-    """Convert policies whose models refuse, then ask the next model, then answer, to cascades."""
+    """Convert policies whose models abstain, then ask the next model, then answer, to cascades."""
     itself = np.arange(policies.members.shape[-1])[:, None]
     used = (np.diff(policies.bounds, axis=-1, prepend=0.0) > 0) & policies.members[..., None]
-    thresholds, refusal_thresholds = (
+    thresholds, abstain_thresholds = (
         np.where(used & chosen, policies.bounds, 0.0).max(-1)
         for chosen in (policies.actions != itself, policies.actions == ABSTAIN)
     )
     thresholds = np.where(policies.members, thresholds, NEVER_ANSWER)
-    refusal_thresholds = refusal_thresholds if refusal_thresholds.any() else None
-    return Policies.from_cascades(thresholds, policies.members, refusal_thresholds, agreements=policies.agreements)
+    abstain_thresholds = abstain_thresholds if abstain_thresholds.any() else None
+    return Policies.from_cascades(thresholds, policies.members, abstain_thresholds, agreements=policies.agreements)

@@ -23,12 +23,12 @@ from rcjax.policy.decisions import Agreement, AnswerForm, Rule
 
 CascadeSet = Literal["all", "full", "adaptive"] | Sequence[Sequence[str]]
 
-#: Action of a model that refuses to answer; other actions are indices of models.
+#: Action of a model that abstains; other actions are indices of models.
 ABSTAIN = -1
 #: Thresholds of a model that answers every query, and of a model that answers none.
 ALWAYS_ANSWER, NEVER_ANSWER = 0.0, 1.0
-#: Refusal threshold of a model that does not refuse.
-NEVER_REFUSE = 0.0
+#: Abstention threshold of a model that does not abstain.
+NEVER_ABSTAIN = 0.0
 #: Index in place of a model's, where a model does not compare answers.
 NO_MODEL = -1
 
@@ -83,19 +83,19 @@ class Policies:
         cls,
         thresholds: Any,
         members: Any,
-        refusal_thresholds: Any = None,
+        abstain_thresholds: Any = None,
         xp: Any = np,
         agreements: Agreements | None = None,
     ) -> Policies:
         """Make cascades from thresholds: each member asks the next up to its threshold, and answers above it.
 
-        The thresholds become the last bounds but one, and the refusal thresholds the bounds before.
+        The thresholds become the last bounds but one, and the abstention thresholds the bounds before.
 
         Args:
             thresholds: (…, k) calibrated confidence up to which a member asks the next.
             members: (…, k) bool: the models of the cascade.
-            refusal_thresholds: (…, k) calibrated confidence up to which a member refuses, at most its threshold; None:
-                models do not refuse.
+            abstain_thresholds: (…, k) calibrated confidence up to which a member abstains, at most its threshold; None:
+                models do not abstain.
             xp: numpy, or jax.numpy within a jitted function.
             agreements: (…, k) comparisons between members.
 
@@ -107,8 +107,8 @@ class Policies:
         later = members[..., None, :] & (models > models[:, None])
         following = xp.where(later.any(-1), later.argmax(-1), models)
         ends, targets = [thresholds, xp.ones_like(thresholds)], [following, xp.broadcast_to(models, following.shape)]
-        if refusal_thresholds is not None:
-            ends, targets = [refusal_thresholds, *ends], [xp.full_like(following, ABSTAIN), *targets]
+        if abstain_thresholds is not None:
+            ends, targets = [abstain_thresholds, *ends], [xp.full_like(following, ABSTAIN), *targets]
         bounds, actions = (xp.stack(columns, axis=-1) for columns in (ends, targets))
         return cls(members.argmax(-1), bounds, actions, members, agreements)
 
@@ -193,7 +193,7 @@ def _rules(names: tuple[str, ...], j: int, bounds: Array, actions: Array) -> tup
 class LossTerms(NamedTuple):
     """The terms of the loss of queries under a policy, or their means: numbers, or numpy or jax arrays of one shape.
 
-    >>> LossTerms(wrong=0.1, cost=2.0, refused=0.5).loss(lam=0.01, abstain_price=0.3)
+    >>> LossTerms(wrong=0.1, cost=2.0, abstained=0.5).loss(lam=0.01, abstain_price=0.3)
     0.27
     """
 
@@ -201,12 +201,12 @@ class LossTerms(NamedTuple):
     """Wrong answer: 0 or 1, a score lost, or a probability."""
     cost: Array
     """Money per query."""
-    refused: Array
-    """Refusal: 0 or 1, or a probability; 0 where models do not refuse."""
+    abstained: Array
+    """Abstention: 0 or 1, or a probability; 0 where models do not abstain."""
 
     def penalty(self, abstain_price: float | None) -> Any:
-        """Return errors, with each refusal as `abstain_price` errors; None: models do not refuse."""
-        return penalised(self.wrong, self.refused, abstain_price)
+        """Return errors, with each abstention as `abstain_price` errors; None: models do not abstain."""
+        return penalised(self.wrong, self.abstained, abstain_price)
 
     def loss(self, lam: Any, abstain_price: float | None = None) -> Any:
         """Return error + abstain_price·abstention + λ·cost."""
@@ -293,7 +293,7 @@ class Bands:
     cost: jax.Array  # (L, 2) expected cost of a service that does not follow its bill, in money per query
     level: float = dataclasses.field(metadata={"static": True})  # coverage of each interval
     replicates: int = dataclasses.field(metadata={"static": True})  # number of draws of the log
-    abstention: jax.Array | None = None  # (L, 2) share of queries without an answer; None: models do not refuse
+    abstention: jax.Array | None = None  # (L, 2) share of queries without an answer; None: models do not abstain
 
 
 def check_level(level: float) -> None:
@@ -330,21 +330,21 @@ def safe_log(values: Any) -> np.ndarray:
 
 
 def check_abstain_price(abstain_price: Any) -> float | None:
-    """Return the price of a refusal in errors; None if it is infinite. Raises ValueError for a negative price."""
+    """Return the price of an abstention in errors; None if it is infinite. Raises ValueError for a negative price."""
     if abstain_price is None:
         return None
     if isinstance(abstain_price, str) or np.ndim(abstain_price):
         raise TypeError(f"abstain_price must be a number, not {describe_type(abstain_price)}")
     if not abstain_price >= 0:  # negated, so that NaN raises too
         raise ValueError(
-            f"abstain_price is {abstain_price}; it is what a refusal costs in errors, such as 0.3, at least 0"
+            f"abstain_price is {abstain_price}; it is what an abstention costs in errors, such as 0.3, at least 0"
         )
     return float(abstain_price) if abstain_price < np.inf else None
 
 
-def refusal_worth_at(abstain_price: float | None, dtype: Any) -> jax.Array | None:
-    """Return the worth of a refusal, in right answers: 1 minus its price in errors, ().
+def abstain_worth_at(abstain_price: float | None, dtype: Any) -> jax.Array | None:
+    """Return the worth of an abstention, in right answers: 1 minus its price in errors, ().
 
-    It is None if models do not refuse: for a price of 1 or more, a wrong answer costs no more than a refusal.
+    It is None if models do not abstain: for a price of 1 or more, a wrong answer costs no more than an abstention.
     """
     return None if abstain_price is None or abstain_price >= 1 else jnp.asarray(1 - abstain_price, dtype)

@@ -163,15 +163,15 @@ def compare_frontier(comparisons: Sequence[tuple[Frontier, Log]], trained_on: in
     was learnt from, with the same variance (None: the same queries). The bands leave out the optimism of the search,
     which the comparison is to show.
 
-    A refusal counts as errors at its price. The cost is the bill if the search promises bills, as `select_frontier`
+    An abstention counts as errors at its price. The cost is the bill if the search promises bills, as `select_frontier`
     does; otherwise it is at the models' mean costs.
     """
     rows, errors = [], []
     for frontier, log in comparisons:
         replayed = replay(frontier, log)
-        error, refused = np.asarray(replayed.error), np.asarray(replayed.abstention)
+        error, abstention = np.asarray(replayed.error), np.asarray(replayed.abstention)
         observed = {
-            "error": penalised(error, refused, frontier.abstain_price),
+            "error": penalised(error, abstention, frontier.abstain_price),
             "cost": replayed.spent if frontier.is_by_labels else replayed.cost,
         }
         promised = {"predicted_error": frontier.penalty, "predicted_cost": frontier.cost}

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import Z_ONE_SIDED_95, choose_unit, count
+from rcjax._base.figures import Z_ONE_SIDED_95, choose_unit, count, percent
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.label_outcomes import corrected_log, expected_outcomes
@@ -26,7 +26,7 @@ from rcjax.policy.comparison import IN_SERVICE, Comparison, Rival, Role
 from rcjax.policy.counted import ERRORS, Counted, penalised
 from rcjax.policy.ladder import Ladder, penalty
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.policy.spec import recorded_tuning
+from rcjax.policy.spec import Spec, recorded_tuning
 from rcjax.solving.frontier.hull import shares_at_bill
 from rcjax.tuning.replaying.replay import replay_queries, replay_rungs, replay_stream
 from rcjax.tuning.replaying.walk import require_complete
@@ -40,7 +40,7 @@ class QueryLosses(NamedTuple):
     """Errors and costs of n queries under a model or a policy."""
 
     penalty: np.ndarray
-    """(n,) errors, and refusals at their price."""
+    """(n,) errors, and abstentions at their price."""
     spent: np.ndarray
     """(n,) dollars."""
 
@@ -53,25 +53,43 @@ class QueryLosses(NamedTuple):
         if isinstance(subject, str):
             column = log.models.index(subject)
             return cls(1 - np.asarray(log.correct, float)[:, column], np.asarray(log.query_cost, float)[:, column])
-        price = _refusal_price(subject)
+        price = _abstain_price(subject)
         if subject.follows and subject.budget:
             rungs = replay_rungs(subject, log)
             weights = shares_at_bill(rungs.spent.mean(-1), np.array([subject.budget]))[0]
-            return cls(weights @ penalised(rungs.wrong, rungs.refused, price), weights @ rungs.spent)
+            return cls(weights @ penalised(rungs.wrong, rungs.abstained, price), weights @ rungs.spent)
         walked = replay_queries(subject, log)
-        return cls(penalised(walked.wrong, walked.refused, price), walked.spent)
+        return cls(penalised(walked.wrong, walked.abstained, price), walked.spent)
 
     @classmethod
     def in_service(cls, subject: ModelOrPolicy, log: Log) -> QueryLosses:
         """Replay as `of` does, but move a ladder that follows its bill after each query, in the order of the log."""
         if isinstance(subject, str) or (stream := replay_stream(subject, log)) is None:
             return cls.of(subject, log)
-        return cls(penalised(stream.wrong, stream.refused, _refusal_price(subject)), stream.spent)
+        return cls(penalised(stream.wrong, stream.abstained, _abstain_price(subject)), stream.spent)
 
     @property
     def means(self) -> tuple[float, float]:
         """Mean error and mean cost."""
         return float(self.penalty.mean()), float(self.spent.mean())
+
+    def describe_change(
+        self, new: QueryLosses, todays: np.ndarray | None, promised: float | None, spec: Spec, noun: str
+    ) -> str:
+        """Describe money and error of a new policy in place of the policy of these losses.
+
+        Args:
+            new: losses of the new policy on the same queries.
+            todays: (n,) today's errors, from which errors are counted in points; None: from 0, in shares.
+            promised: error that the new policy promises, corrected for optimism.
+            spec, noun: options of the tuning; kind of error that is counted, and today's model.
+        """
+        (before, spent), (after, spends) = self.means, new.means
+        unit, todays_error = spec.money([spent, spends]), None if todays is None else float(todays.mean())
+        before, after, promise = (_show_error(error, todays_error) for error in (before, after, promised))
+        spent, spends = (f"${unit.show(cost)}" for cost in (spent, spends))
+        effect = f"{_beside(spends, spent, f' {unit.per}')}, at {_beside(after, before, f' {noun}')}"
+        return effect if promise in ("", after) else f"{effect} (it promises {promise})"
 
 
 def single_model_errors(log: Log) -> np.ndarray:
@@ -164,6 +182,30 @@ def best_single_for(log: Log, money: float) -> str:
     return log.models[int(np.where(affordable, single_model_errors(log), np.inf).argmin())]
 
 
+def _show_error(error: float | None, todays_error: float | None) -> str:
+    """Return an error in words, or its difference from today's in points; empty for None."""
+    if error is None or todays_error is None:
+        return "" if error is None else percent(error)
+    gap = 100 * (error - todays_error)
+    return f"{abs(gap):.1f} points {'more' if gap >= 0 else 'less'}"
+
+
+def _beside(new: str, old: str, unit: str) -> str:
+    """Return a new figure in place of an old one, in words.
+
+    >>> _beside("$174", "$71.0", " per million queries"), _beside("$174", "$174", " a month")
+    ('$174 instead of $71.0 per million queries', '$174 a month as before')
+    >>> _beside("0.4 points more", "0.1 points more", " error"), _beside("0.4 points more", "0.3 points less", " error")
+    ('0.4 instead of 0.1 points more error', '0.4 points more instead of 0.3 points less error')
+    """
+    if new == old:
+        return f"{new}{unit} as before"
+    for shared in (" points more", " points less"):
+        if new.endswith(shared) and old.endswith(shared):
+            new = new.removesuffix(shared)
+    return f"{new} instead of {old}{unit}"
+
+
 def compare_policy(
     policy: AbstractPolicy,
     log: Log,
@@ -215,12 +257,12 @@ def compare_policy(
         return Rival(name, role, rival_error, bill, error - rival_error, se)
 
     rivals = tuple(rival(role, subject) for role, subject in subjects.items())
-    price = _refusal_price(policy) or None
-    return Comparison(error, cost, shared.n_queries, not tuned, rivals, refusal_price=price)
+    price = _abstain_price(policy) or None
+    return Comparison(error, cost, shared.n_queries, not tuned, rivals, abstain_price=price)
 
 
 def _expected(policy: AbstractPolicy) -> tuple[float, float]:
-    """Return (errors and refusals at their price, dollars per query), as the tuning expects."""
+    """Return (errors and abstentions at their price, dollars per query), as the tuning expects."""
     return float(penalty(policy.expected) or 0.0), float(policy.expected.get("cost") or 0.0)
 
 
@@ -244,20 +286,20 @@ def _only_model(policy: AbstractPolicy) -> str | None:
     """Return the only model of a policy that always answers by it; None for other policies."""
     names = {name for rung in policy.adjacent_rungs for name in rung.models}
     rules = [rule for rung in policy.adjacent_rungs for of_model in rung.rules.values() for rule in of_model]
-    refuses = any(rule.action == "abstain" for rule in rules)
-    return next(iter(names)) if len(names) == 1 and not refuses else None
+    abstains = any(rule.action == "abstain" for rule in rules)
+    return next(iter(names)) if len(names) == 1 and not abstains else None
 
 
-def _refusal_price(subject: ModelOrPolicy) -> float:
-    """Return the price of a refusal of a policy, in errors; 0 for a model, and for a policy tuned without one."""
+def _abstain_price(subject: ModelOrPolicy) -> float:
+    """Return the price of an abstention of a policy, in errors; 0 for a model, and for a policy tuned without one."""
     return 0.0 if isinstance(subject, str) else subject.expected.get("abstain_price") or 0.0
 
 
-_REFUSED = -1  # in place of the position of a model
+_ABSTAINED = -1  # in place of the position of a model
 
 
 def _answering_models(subject: ModelOrPolicy, log: Log) -> tuple[np.ndarray, np.ndarray]:
-    """Return ((n,) position of the answering model in the log, −1 for a refusal; (n,) dollars).
+    """Return ((n,) position of the answering model in the log, −1 for an abstention; (n,) dollars).
 
     As in service, the hash of a query decides by which rung of a ladder it goes.
     """
@@ -269,7 +311,7 @@ def _answering_models(subject: ModelOrPolicy, log: Log) -> tuple[np.ndarray, np.
     rung = np.array([subject.draw_rung(query) for query in log.queries])
     answers = walked.answers[rung, :, np.arange(n)]  # (n, k) of the policy's models
     places = np.array([log.models.index(name) for name in subject.models])
-    return np.where(answers.any(1), places[answers.argmax(1)], _REFUSED), walked.spent[rung, np.arange(n)]
+    return np.where(answers.any(1), places[answers.argmax(1)], _ABSTAINED), walked.spent[rung, np.arange(n)]
 
 
 class Disagreements(NamedTuple):
@@ -278,13 +320,13 @@ class Disagreements(NamedTuple):
     log: Log
     """The n queries that all models of both have answered."""
     models: np.ndarray
-    """(2, n) position of the answering model in the log, of the first and of the second; −1 for a refusal."""
+    """(2, n) position of the answering model in the log, of the first and of the second; −1 for an abstention."""
     spent: np.ndarray
     """(2, n) dollars."""
     differ: np.ndarray
-    """(n,) bool: the two answers differ, or one of the two refuses."""
-    refusal_prices: tuple[float, float]
-    """Price of a refusal, in errors, of the first and of the second."""
+    """(n,) bool: the two answers differ, or one of the two abstains."""
+    abstain_prices: tuple[float, float]
+    """Price of an abstention, in errors, of the first and of the second."""
 
     @classmethod
     def of(cls, first: ModelOrPolicy, second: ModelOrPolicy, log: Log) -> Disagreements:
@@ -306,7 +348,7 @@ class Disagreements(NamedTuple):
         if log.answer is not None:
             left, right = np.asarray(log.answer)[np.arange(log.n_queries), models]
             same |= (left == right) & (left != NO_ANSWER) & (models >= 0).all(0)
-        return cls(log, models, spent, ~same, (_refusal_price(first), _refusal_price(second)))
+        return cls(log, models, spent, ~same, (_abstain_price(first), _abstain_price(second)))
 
     def draw(self, number: int, seed: int = 0) -> list[tuple[int, int]]:
         """Draw queries whose answers differ; return the answers to label as (query, model) positions, in random order.
@@ -330,13 +372,13 @@ class Disagreements(NamedTuple):
     def difference(self) -> Difference:
         """Estimate the differences in error and cost, second minus first, from the labels of differing answers.
 
-        A refusal counts at the price that its policy was tuned with. Raises LogError if answers differ, and no query
-        has labels of both.
+        An abstention counts at the price that its policy was tuned with. Raises LogError if answers differ, and no
+        query has labels of both.
         """
         log, n, answered = self.log, self.log.n_queries, self.models >= 0
         rows = np.arange(n)
-        refusals = np.array(self.refusal_prices)[:, None]
-        wrong = np.where(answered, 1 - np.asarray(log.correct, float)[rows, self.models], refusals)
+        prices = np.array(self.abstain_prices)[:, None]
+        wrong = np.where(answered, 1 - np.asarray(log.correct, float)[rows, self.models], prices)
         known = self.differ & (~answered | log.labelled[rows, self.models]).all(0)
         differing, share, m = int(self.differ.sum()), float(self.differ.mean()), int(known.sum())
         if differing and not m:

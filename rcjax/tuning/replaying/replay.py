@@ -215,7 +215,7 @@ class Replay:
     """Figures of a replay on a log: scalars for a policy, a leading axis L for a `Frontier`."""
 
     error: jax.Array
-    """(…) share of the queries that were answered wrongly; a refusal is no error."""
+    """(…) share of the queries that were answered wrongly; an abstention is no error."""
     cost: jax.Array
     """(…) money per query as in the paper: each answer at its model's mean cost on the n queries."""
     error_se: jax.Array
@@ -229,7 +229,7 @@ class Replay:
     spent_se: jax.Array
     """(…) standard error of `spent`."""
     abstention: jax.Array
-    """(…) share of the queries that were refused; 0 for policies that do not refuse."""
+    """(…) share of the queries without an answer; 0 for policies that do not abstain."""
     n: int
     """Number of queries replayed: every model that may be asked has answered them."""
     models: tuple[str, ...]
@@ -251,7 +251,7 @@ def replay(policy_or_frontier: AbstractPolicy | Frontier, log: Log) -> Replay:
 
     The policy or the frontier's model calibrates the raw confidences. Model j then answers or defers by the first
     interval with Φ_j ≤ bound: with one threshold φ, it answers if Φ_j > φ. The labels of the log say which answers are
-    right, and its answers which are equal. A refused query is neither right nor wrong, and its calls are paid for.
+    right, and its answers which are equal. An abstention is neither right nor wrong, and its calls are paid for.
 
     `cost` charges each answer the model's mean cost on the queries replayed, as the paper does. `spent` charges each
     answer its own cost, which is more if deferred queries are longer than others.
@@ -295,7 +295,7 @@ class QueryReplay(NamedTuple, Generic[Column]):
     """
 
     wrong: Column  # (n,) wrong answer, or score lost
-    refused: Column  # (n,) refusal
+    abstained: Column  # (n,) abstention
     cost_at_means: Column  # (n,) money, each answer at its model's mean cost on these queries
     spent: Column  # (n,) money, each answer at its own cost
     answers: Column  # (k, n) the model that answered
@@ -395,8 +395,8 @@ def _walk_policy(phi: jax.Array, policy: Policies, columns: Columns[jax.Array]) 
     mean_cost = query_cost.sum(axis=1, keepdims=True) / columns.counts.sum()
     cost_at_means, spent = route.paid(mean_cost), route.paid(query_cost)
     waits = None if seconds is None else waiting_time(route, policy, seconds)
-    wrong, refused = route.wrong(columns.correct).astype(phi.dtype), route.refused.astype(phi.dtype)
-    return QueryReplay(wrong, refused, cost_at_means, spent, route.answers, route.asked, waits)
+    wrong, abstained = route.wrong(columns.correct).astype(phi.dtype), route.abstained.astype(phi.dtype)
+    return QueryReplay(wrong, abstained, cost_at_means, spent, route.answers, route.asked, waits)
 
 
 def _figures(paths: QueryReplay[jax.Array], counts: Array) -> dict[str, jax.Array]:
@@ -405,7 +405,7 @@ def _figures(paths: QueryReplay[jax.Array], counts: Array) -> dict[str, jax.Arra
     cost, cost_se = _mean_and_se(paths.cost_at_means, counts)
     spent, spent_se = _mean_and_se(paths.spent, counts)
     n = counts.sum().astype(paths.wrong.dtype)
-    share, abstention = (jnp.where(counts, outcome, 0).sum(-1) / n for outcome in (paths.answers, paths.refused))
+    share, abstention = (jnp.where(counts, outcome, 0).sum(-1) / n for outcome in (paths.answers, paths.abstained))
     means = {"error": error, "cost": cost, "spent": spent, "share": share, "abstention": abstention}
     return means | {"error_se": error_se, "cost_se": cost_se, "spent_se": spent_se}
 
@@ -451,13 +451,13 @@ class Stream(NamedTuple):
 
     position: np.ndarray  # (n,) position on the ladder at each query
     wrong: np.ndarray  # (n,) probability of a wrong answer
-    refused: np.ndarray  # (n,) probability of a refusal
+    abstained: np.ndarray  # (n,) probability of an abstention
     spent: np.ndarray  # (n,) money
 
     def to_json(self) -> dict[str, float]:
         """Return the means `error`, `bill`, `abstention` and `position`, and the position's `low`, `high`, `last`."""
         position = self.position
-        means = {"error": self.wrong, "bill": self.spent, "abstention": self.refused, "position": position}
+        means = {"error": self.wrong, "bill": self.spent, "abstention": self.abstained, "position": position}
         ends = {"low": position.min(), "high": position.max(), "last": position[-1]}
         return {name: float(np.mean(value)) for name, value in (means | ends).items()}
 
@@ -467,7 +467,7 @@ class LadderReplay(NamedTuple):
 
     rung_costs: tuple[float, ...]  # (R,) expected money per query, as tuned
     wrong: np.ndarray  # (R, n) wrong answer, or score lost
-    refused: np.ndarray  # (R, n) refusal
+    abstained: np.ndarray  # (R, n) abstention
     spent: np.ndarray  # (R, n) money
 
     @classmethod
@@ -475,7 +475,7 @@ class LadderReplay(NamedTuple):
         """Replay every rung on the queries that all models of a ladder answered. Raises LogError as `replay` does."""
         log = corrected_log(log.select(policy.models))
         walked = replay_rungs(policy, log if log.complete.all() else log.take(log.complete))
-        return cls(policy.rung_costs, walked.wrong, walked.refused, walked.spent)
+        return cls(policy.rung_costs, walked.wrong, walked.abstained, walked.spent)
 
     def stream(self, bill: Bill, changes: np.ndarray | None = None) -> Stream:
         """Answer the queries in their order, and move the ladder by its bill after each query.
@@ -494,9 +494,9 @@ class LadderReplay(NamedTuple):
         outcomes = np.stack(self[1:]).transpose(2, 0, 1).tolist()  # (n, 3, R); lists are faster than arrays here
         for query, by_rung in enumerate(outcomes):
             position = bill.position(costs, time=0.0)  # a budget per query knows no time
-            wrong, refused, spent = (figure_at(figures, position) for figures in by_rung)
+            wrong, abstained, spent = (figure_at(figures, position) for figures in by_rung)
             spent *= 1.0 if changes is None else changes[query]
-            rows[query] = position, wrong, refused, spent
+            rows[query] = position, wrong, abstained, spent
             bill = bill.after_query(spent, figure_at(costs, position), time=0.0)
         return Stream(*rows.T)
 

@@ -31,12 +31,12 @@ class Route(NamedTuple):
     """The paths of n queries under one policy of k models."""
 
     answers: jax.Array
-    """(k, n) bool: the model that answers; no model if the query is refused."""
+    """(k, n) bool: the model that answers; no model if the policy abstains."""
     asked: jax.Array
     """(k, n) bool: the models that are asked."""
 
     @property
-    def refused(self) -> jax.Array:
+    def abstained(self) -> jax.Array:
         """(n,) bool: the queries that get no answer."""
         return ~self.answers.any(0)
 
@@ -44,7 +44,7 @@ class Route(NamedTuple):
         """Return which queries are answered wrongly, or the scores lost if `correct` (k, n) has scores: (n,).
 
         >>> route = Route(jnp.array([[True, True, False], [False, False, False]]), jnp.ones((2, 3), bool))
-        >>> route.wrong(jnp.array([[True, False, False], [True, True, True]])).tolist()  # the third was refused
+        >>> route.wrong(jnp.array([[True, False, False], [True, True, True]])).tolist()  # the third has no answer
         [False, True, False]
         """
         if correct.dtype != bool:
@@ -116,7 +116,7 @@ def walk(confidence: Array, policy: Policies, answer: Array | None = None) -> Ro
         moved = jnp.where(is_here, next_model, current_model)
         return (moved, answers_so_far), (is_here & (next_model == j), is_here)
 
-    # One pass is enough, as models ask later models only. The current model of a refused query is ABSTAIN.
+    # One pass is enough, as models ask later models only. The current model of a query without an answer is ABSTAIN.
     models = jnp.arange(k, dtype=actions.dtype), jnp.asarray(policy.bounds), actions, jnp.asarray(confidence), *columns
     start = jnp.full(n, policy.first, actions.dtype), answers_so_far
     return Route(*lax.scan(visit, start, models)[1])
@@ -139,7 +139,7 @@ def loss_terms(
     policies: Policies,
     answer: jax.Array | None = None,
 ) -> LossTerms:
-    """Return the terms of the losses of n queries under each of L policies: (L, n). A refused query is not wrong.
+    """Return the terms of the losses of n queries under each of L policies: (L, n). An abstention is not wrong.
 
     Args:
         confidence: (n, k) calibrated confidence.
@@ -154,7 +154,7 @@ def loss_terms(
         route = walk(confidence.T, policy, codes)
         asked = route.asked.astype(cost.dtype)
         charged = cost @ asked if cost.ndim == 1 else route.paid(cost.T)
-        shares = route.wrong(correct.T), charged, route.refused
+        shares = route.wrong(correct.T), charged, route.abstained
         return LossTerms(*(share.astype(cost.dtype) for share in shares))
 
     return jax.vmap(terms_of)(policies)

@@ -47,10 +47,10 @@ def test_how_a_response_ends(service, body, status, reason, parts):
         assert {item["status"] for item in response["output"]} <= {status}
 
 
-def test_a_policy_that_refuses():
+def test_a_policy_that_abstains():
     policy = make_policy(rules=make_policy().rules | {"large": (Rule(0.5, "abstain"), Rule(1.0, "answer"))})
-    with gateway(policy, lambda *_: Response(sure("A", UNSURE))) as refusing:
-        for response in (sent(refusing)[0].json, check_events(events_of(sent(refusing, stream=True)[0]))):
+    with gateway(policy, lambda *_: Response(sure("A", UNSURE))) as service:
+        for response in (sent(service)[0].json, check_events(events_of(sent(service, stream=True)[0]))):
             assert response["output"][0]["content"][0]["text"] == "I am not sure enough to answer this."
             assert response["rcjax"]["status"] == "abstained"
 

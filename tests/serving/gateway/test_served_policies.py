@@ -1,4 +1,4 @@
-"""Policies behind the gateway: every signal, refusals, failures, ladders, several at once, names of any kind."""
+"""Policies behind the gateway: every signal, abstention, failures, ladders, several at once, names of any kind."""
 
 import re
 import threading
@@ -129,10 +129,10 @@ RULES = {
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_policy_that_refuses(stream):
+def test_a_policy_that_abstains(stream):
     upstream, own = Upstream(), "Ask “somebody”: 人."
     upstream.unsure = ("small",)
-    with gateway(make_policy(rules=RULES), upstream, refusal=own) as service:
+    with gateway(make_policy(rules=RULES), upstream, abstain_text=own) as service:
         reply = service.ask(stream=stream, **({"stream_options": {"include_usage": True}} if stream else {}))
         assert len(service.log_rows()) == 1
     text = reply.text if stream else reply.json["choices"][0]["message"]["content"]

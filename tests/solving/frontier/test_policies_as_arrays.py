@@ -11,12 +11,12 @@ COUNT, K = 60, 4
 LEVELS = np.array([0.0, 0.3, 0.5, 0.8, 1.0])
 
 
-def cascades(refusing, shape=(COUNT,)):
-    """(thresholds, members, refusals or None) at random; some refuse all that they do not answer, one has no member."""
+def cascades(abstaining, shape=(COUNT,)):
+    """(thresholds, members, abstention thresholds or None) at random; some models never ask, one cascade is empty."""
     rng = np.random.default_rng(1)
     thresholds, members = rng.choice(LEVELS, (*shape, K)), rng.uniform(size=(*shape, K)) < 0.6
     members[(0,) * len(shape)] = False
-    return thresholds, members, np.minimum(rng.choice(LEVELS, (*shape, K)), thresholds) if refusing else None
+    return thresholds, members, np.minimum(rng.choice(LEVELS, (*shape, K)), thresholds) if abstaining else None
 
 
 def action_at(policies, row, j, confidence):
@@ -25,11 +25,11 @@ def action_at(policies, row, j, confidence):
     return next(int(action) for end, action in rules if confidence <= end)
 
 
-@pytest.mark.parametrize("refusing", [False, True])
-def test_intervals_of_cascades_match_a_plain_loop(refusing):
-    thresholds, members, refusal_thresholds = cascades(refusing)
-    policies = Policies.from_cascades(thresholds, members, refusal_thresholds)
-    assert policies.bounds.shape == policies.actions.shape == (COUNT, K, 3 if refusing else 2)
+@pytest.mark.parametrize("abstaining", [False, True])
+def test_intervals_of_cascades_match_a_plain_loop(abstaining):
+    thresholds, members, abstain_thresholds = cascades(abstaining)
+    policies = Policies.from_cascades(thresholds, members, abstain_thresholds)
+    assert policies.bounds.shape == policies.actions.shape == (COUNT, K, 3 if abstaining else 2)
     assert (policies.bounds[..., -1] == 1).all()
     assert (np.diff(policies.bounds, axis=-1) >= 0).all()
     for row in range(COUNT):
@@ -37,7 +37,7 @@ def test_intervals_of_cascades_match_a_plain_loop(refusing):
         for j in range(K):
             following = next((later for later in range(j + 1, K) if members[row, later]), j)
             for confidence in (*LEVELS, *(LEVELS[:-1] + 0.1)):
-                refuses = refusal_thresholds is not None and confidence <= refusal_thresholds[row, j]
-                asks = not refuses and confidence <= thresholds[row, j]
-                expected = ABSTAIN if refuses else following if asks else j
+                abstains = abstain_thresholds is not None and confidence <= abstain_thresholds[row, j]
+                asks = not abstains and confidence <= thresholds[row, j]
+                expected = ABSTAIN if abstains else following if asks else j
                 assert action_at(policies, row, j, confidence) == expected

@@ -15,7 +15,7 @@ from rcjax.policy.counted import ERRORS
 from rcjax.policy.ladder import Period, with_following, with_provenance
 from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.diagnostics import decision
-from rcjax.tuning.diagnostics.decision import Replacement, RetuningGain, assess_replacement
+from rcjax.tuning.diagnostics.decision import LimitSaving, Replacement, RetuningGain, assess_replacement
 from rcjax.tuning.diagnostics.findings import assess_missing_answers, assess_sample
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -247,6 +247,53 @@ def test_a_policy_over_its_limit_by_more_than_chance_is_replaced_by_one_nearer_t
         assert said.endswith("the new policy is worse: the policy stays") == (not replaced)
     assert [judged.exceeds for judged in found.values()] == [True, True, False]
     assert not dataclasses.replace(found[0.1], against=("the log is biased",)).replaces(broken=False)
+
+
+def test_a_policy_far_within_its_limit_is_replaced_by_a_cheaper_one_within_it(policy, asked, tmp_path):
+    """At the price of an error that a dear policy implies, the cheaper one is worse: it was refused."""
+    log = read(tmp_path / "within", asked)
+
+    def compare(most, **settings):
+        tuning = {**policy.provenance["tuning"], "max_error": 0.15, **settings}
+        cheaper = rcjax.tune(log, max_error=most, intervals=False).policy
+        return assess_replacement(with_provenance(policy, tuning=tuning), cheaper, log, log)
+
+    judged = compare(0.13)
+    assert judged.improvement < 0
+    assert (judged.replaces(broken=False), judged.replaces(broken=True), judged.held_out) == (True, True, None)
+    (said,) = judged.describe(ERRORS)
+    assert re.search(r"within the limit of 15 %; it saves 3\d\.\d % of the money, and the policy in service is", said)
+    over = compare(0.16)
+    assert over.saving.share > judged.saving.share
+    assert not over.replaces(broken=False)
+    assert not compare(0.13, confidence=0.95).replaces(
+        broken=False
+    )  # a guarantee of the cheapest of many would be void
+    assert compare(0.13, max_error=None, budget=1e-4).saving is None
+
+
+@pytest.mark.parametrize(
+    ("saving", "replaces", "why"),
+    [
+        (
+            LimitSaving(0.3, 0.02, 0.03, 0.01),
+            True,
+            "30.0 % of the money, and the policy in service is within its limit",
+        ),
+        (LimitSaving(0.3, 0.02, 0.02, 0.01), False, "but the policy in service may be within its limit by chance"),
+        (LimitSaving(0.3, 0.04, 0.03, 0.01), False, "but the policy in service is within its limit: the policy stays"),
+        (LimitSaving(0.06, 0.0, 0.0, 0.01), True, "it saves 6.0 % of the money, with no more error"),
+        (LimitSaving(0.0499, -0.01, 0.03, 0.01), False, "it saves 4.9 % of the money, less than the 5 % that replace"),
+        (LimitSaving(-0.2, -0.02, 0.03, 0.01), False, "it saves 0.0 % of the money, less than the 5 % that replace"),
+    ],
+)
+def test_money_is_saved_within_a_limit_if_no_errors_are_added_or_there_is_surely_room(saving, replaces, why):
+    judged = Replacement(0.02 if not replaces else -0.02, effect="$1 instead of $2", saving=saving)
+    assert judged.replaces(broken=False) == replaces
+    (said,) = judged.describe(ERRORS)
+    assert why in said
+    assert said.endswith("the policy stays") == (not replaces)
+    assert judged.replaces(broken=True)  # for the money, or for the gain at the price of an error
 
 
 def test_the_effect_names_what_the_new_policy_promises_beside_what_it_does_where_it_learnt(policy, asked, tmp_path):

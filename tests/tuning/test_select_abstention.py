@@ -1,4 +1,4 @@
-"""Where models may refuse: the frontier of the cascades that earn their place, intervals around it, guarantees."""
+"""Where models may abstain: the frontier of the cascades that earn their place, intervals around it, guarantees."""
 
 import dataclasses
 
@@ -36,7 +36,7 @@ def whole(log, model):
 
 @pytest.mark.thorough
 def test_the_figures_are_those_of_the_log(log, selection, whole):
-    """But for the smoothing and the luck of the error: who is asked, and who is refused, is counted."""
+    """But for the smoothing and the luck of the error: who is asked, and which queries get no answer, is counted."""
     for frontier in (selection.frontier, whole):
         seen = rcjax.replay(frontier, log)
         np.testing.assert_allclose(frontier.cost, seen.spent, rtol=1e-9)
@@ -44,12 +44,12 @@ def test_the_figures_are_those_of_the_log(log, selection, whole):
         assert np.abs(np.asarray(frontier.error - seen.error)).max() < 0.15
         assert frontier.abstain_price == PRICE
     assert float(whole.abstention.max()) > 0.1
-    assert (np.asarray(whole.refusal_thresholds) <= np.asarray(whole.thresholds)).all()
+    assert (np.asarray(whole.abstain_thresholds) <= np.asarray(whole.thresholds)).all()
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("price", [1.0, np.inf])
-def test_a_refusal_that_costs_an_error_changes_nothing(log, model, price):
+def test_an_abstention_that_costs_an_error_changes_nothing(log, model, price):
     found, never = (
         rcjax.tuning.select_frontier(log, model=model, abstain_price=each).frontier for each in (price, None)
     )
@@ -80,15 +80,15 @@ def held_out(float64):
 
 
 @pytest.mark.thorough
-def test_a_refusal_counts_at_its_price(whole, held_out):
+def test_an_abstention_counts_at_its_price(whole, held_out):
     found = rcjax.certify(whole, held_out, max_error=0.25, confidence=0.9)
     seen = rcjax.replay(found.policy, held_out)
-    errors, refusals = (round(float(share) * seen.n) for share in (seen.error, seen.abstention))
-    assert (found.errors, found.refusals, found.n) == (errors, refusals, seen.n)
-    assert refusals > 0
-    mean = (errors + PRICE * refusals) / seen.n
+    errors, abstentions = (round(float(share) * seen.n) for share in (seen.error, seen.abstention))
+    assert (found.errors, found.abstentions, found.n) == (errors, abstentions, seen.n)
+    assert abstentions > 0
+    mean = (errors + PRICE * abstentions) / seen.n
     assert mean < found.error_bound <= 0.25
     guarantee = found.policy.provenance["guarantee"]
-    assert (guarantee["refusals"], guarantee["abstain_price"]) == (refusals, PRICE)
-    with pytest.raises(rcjax.InfeasibleError, match=r"refused .*, each counted as 20 %"):
+    assert (guarantee["abstentions"], guarantee["abstain_price"]) == (abstentions, PRICE)
+    with pytest.raises(rcjax.InfeasibleError, match=r"abstained on \d+, each counted as 20 %"):
         rcjax.certify(whole, held_out, max_error=0.02)

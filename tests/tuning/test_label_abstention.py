@@ -1,4 +1,4 @@
-"""Refusals of single models and pairs judged on a log, against loops over the definition."""
+"""Abstentions of single models and pairs judged on a log, against loops over the definition."""
 
 import itertools
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 K, N = 3, 9
 COST = np.array([1.0, 10.0, 40.0])
-judged_by = jax.jit(lambda *rows, refusal: score_pairs(CandidateRows(*rows), ScoringOptions(refusal_worth=refusal)))
+judged_by = jax.jit(lambda *rows, worth: score_pairs(CandidateRows(*rows), ScoringOptions(abstain_worth=worth)))
 
 
 def random_log(seed, levels=6, missing=0.2):
@@ -24,7 +24,7 @@ def random_log(seed, levels=6, missing=0.2):
     return confidence, rng.uniform(size=(K, N)), (rng.uniform(size=(N, K)) < 0.6) & present, present
 
 
-def price_of(price):
+def worth_at(price):
     return jax.device_put(np.asarray(1.0 - price))
 
 
@@ -35,7 +35,7 @@ def cuts(confidence):
 
 
 def by_definition(confidence, conditional, correct, present, price):
-    """[(first, second, threshold, error, abstention)], each model refusing what it had best refuse alone."""
+    """[(first, second, threshold, error, abstention)], each model abstaining up to its own best threshold."""
     rows, level = [], {}
     for j in range(K):
         kept = present[:, j]
@@ -52,9 +52,9 @@ def by_definition(confidence, conditional, correct, present, price):
         then = correct[both, j] / 4 + 3 / 8 * centred(second, correct[both, j])
         then = then + 3 / 8 * centred(conditional[row, both], correct[both, j])
         for high in cuts(first)[1:-1]:
-            asked, refuses = first <= high, second <= level[j]
-            wrong = np.where(asked, np.where(refuses, price, 1 - then), 1 - y)
-            rows.append((i, j, high, wrong.mean(), (asked & refuses).mean()))
+            asked, abstains = first <= high, second <= level[j]
+            wrong = np.where(asked, np.where(abstains, price, 1 - then), 1 - y)
+            rows.append((i, j, high, wrong.mean(), (asked & abstains).mean()))
     return rows
 
 
@@ -62,10 +62,10 @@ FIGURES = ("first", "second", "threshold", "penalty", "abstention")
 
 
 @pytest.mark.parametrize("price", [0.1, 0.3, 0.6])
-def test_the_last_model_refuses_at_the_threshold_that_is_best_for_it_alone(price):
+def test_the_last_model_abstains_up_to_the_threshold_that_is_best_for_it_alone(price):
     for seed in range(6):
         log = random_log(seed, levels=(2, 4, 50)[seed % 3])
-        table, _ = judged_by(*log, np.tile(COST, (len(log[0]), 1)), refusal=price_of(price))
+        table, _ = judged_by(*log, np.tile(COST, (len(log[0]), 1)), worth=worth_at(price))
         kept = np.isfinite(table.penalty)
         rows = sorted(zip(*(np.asarray(getattr(table, name))[kept].tolist() for name in FIGURES), strict=True))
         np.testing.assert_allclose(rows, sorted(by_definition(*log, price)), atol=1e-10, err_msg=str(seed))

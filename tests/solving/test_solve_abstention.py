@@ -28,22 +28,22 @@ def loss(frontier):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("price", [0.05, 0.3])
-def test_one_model_refuses_below_the_worth_of_a_refusal(price):
+def test_one_model_abstains_below_the_worth_of_an_abstention(price):
     models = random_models(82, 1, 5)
     for i in range(5):
         model = take(models, i)
         plain = PlainMarginal(model.marginals, 0)
         frontier = solve_frontier(model, lam=[0.01], abstain_price=price)
         worth = 1 - price
-        refused = float(plain.cdf(worth))
+        abstained = float(plain.cdf(worth))
         right = float(mean_above(lambda v: v, plain, worth))
-        assert float(frontier.abstention[0]) == pytest.approx(refused, abs=2e-6)
-        assert float(frontier.error[0]) == pytest.approx(1 - refused - right, abs=2e-6)
+        assert float(frontier.abstention[0]) == pytest.approx(abstained, abs=2e-6)
+        assert float(frontier.error[0]) == pytest.approx(1 - abstained - right, abs=2e-6)
         assert float(frontier.cost[0]) == pytest.approx(float(model.cost[0]))
-        assert float(frontier.thresholds[0, 0]) == float(frontier.refusal_thresholds[0, 0])
+        assert float(frontier.thresholds[0, 0]) == float(frontier.abstain_thresholds[0, 0])
         # Where hardly any confidence lies, no threshold is better than its neighbours.
         if float(take(model.marginals, 0).density(worth)) > 0.01:
-            assert float(frontier.refusal_thresholds[0, 0]) == pytest.approx(worth, abs=1e-12)
+            assert float(frontier.abstain_thresholds[0, 0]) == pytest.approx(worth, abs=1e-12)
 
 
 # -- against draws and grids
@@ -52,16 +52,16 @@ def test_one_model_refuses_below_the_worth_of_a_refusal(price):
 def walked(confidence, cost, first, bounds, actions):
     """(error, cost, abstention) of each draw (n, k) under one policy: a loop over models, as a service would."""
     n, k = confidence.shape
-    error, spent, refused = np.zeros(n), np.zeros(n), np.zeros(n)
+    error, spent, abstained = np.zeros(n), np.zeros(n), np.zeros(n)
     at = np.full(n, first)
     for j in range(k):
         here = at == j
         spent += here * cost[j]
         action = actions[j][np.searchsorted(bounds[j], confidence[:, j], side="left")]
         error += here * (action == j) * (1 - confidence[:, j])
-        refused += here * (action < 0)
+        abstained += here * (action < 0)
         at = np.where(here, np.where(action == j, -1, action), at)
-    return error, spent, refused
+    return error, spent, abstained
 
 
 @pytest.mark.thorough
@@ -88,18 +88,18 @@ def test_predictions_match_draws(search, theta):
 
 
 @pytest.mark.parametrize("search", thorough(["all", "full"], "full".__eq__))
-def test_the_last_model_of_a_cascade_refuses_and_no_other(demo, demo_lam, search):
+def test_the_last_model_of_a_cascade_abstains_and_no_other(demo, demo_lam, search):
     frontier = solve_frontier(demo, lam=demo_lam, cascades=search, abstain_price=0.3)
-    refuses = np.asarray(frontier.refusal_thresholds) > 0
+    abstains = np.asarray(frontier.abstain_thresholds) > 0
     last = len(demo.models) - 1 - np.asarray(frontier.members)[:, ::-1].argmax(1)
-    assert (refuses == (np.arange(len(demo.models)) == last[:, None])).all()
+    assert (abstains == (np.arange(len(demo.models)) == last[:, None])).all()
 
 
 @pytest.mark.parametrize("search", thorough(SEARCHES, lambda search: search != "all"))
-def test_nothing_is_refused_for_more_than_an_error(demo, demo_lam, search):
+def test_no_model_abstains_for_more_than_an_error(demo, demo_lam, search):
     without = solve_frontier(demo, lam=demo_lam, cascades=search)
     assert without.abstention is None
-    assert without.refusal_thresholds is None
+    assert without.abstain_thresholds is None
     for price in (1.0, 50, np.inf):
         result = solve_frontier(demo, lam=demo_lam, cascades=search, abstain_price=price)
         for name in ("error", "cost", "members", "status"):
@@ -116,7 +116,7 @@ def test_nothing_is_refused_for_more_than_an_error(demo, demo_lam, search):
 # -- targets
 
 
-def test_a_refusal_counts_at_its_price_in_every_target(demo):
+def test_an_abstention_counts_at_its_price_in_every_target(demo):
     frontier = solve_frontier(demo, abstain_price=0.25)
     penalty, cost = np.asarray(frontier.penalty), np.asarray(frontier.cost)
     at = frontier.index_for(max_error=0.15)
@@ -129,7 +129,7 @@ def test_a_refusal_counts_at_its_price_in_every_target(demo):
     policy = frontier.policy_at(at)
     assert policy.expected["abstention"] == float(frontier.abstention[at]) > 0
     assert policy.expected["abstain_price"] == 0.25
-    with pytest.raises(InfeasibleError, match=r"a refusal counted as 25 %"):
+    with pytest.raises(InfeasibleError, match=r"an abstention counted as 25 %"):
         frontier.index_for(max_error=0.001)
 
 
