@@ -79,7 +79,7 @@ class Result:
     seconds: float = field(default=0.0, compare=False)
     """Seconds from the start of the first call to the end of the last; the first two may run in parallel."""
     why_not_asked: str | None = field(default=None, compare=False)
-    """The reason why no model was asked: the money does not cover the query; None for other queries."""
+    """The reason why no model, or no fallback, was asked: the money does not cover it; None for other queries."""
 
     @property
     def problem(self) -> str:
@@ -284,11 +284,7 @@ class Cascade:
 
         async def answer(query_id: int | str, messages: Messages) -> Result:
             async with slots:
-                query = self._make_query(messages, query_id)
-                try:
-                    result, shadow_calls = await self._answer_when_covered(query)
-                except (BudgetSpentError, SpendingUnknownError) as problem:
-                    return replace(make_result(query, "failed", None, []), why_not_asked=str(problem))
+                result, shadow_calls = await self._answer_when_covered(self._make_query(messages, query_id))
                 if shadow_calls is not None:
                     await self._ask_others(shadow_calls)
                 return result
@@ -349,25 +345,31 @@ class Cascade:
         await self.close()
 
     async def _answer_when_covered(self, query: Query) -> tuple[Result, _ShadowCalls | None]:
-        """Answer a query as `_answer` does, once no other query reserves its money."""
+        """Answer a query as `_answer` does, once no other query reserves its money; a refusal is a failed result."""
+        exchanges = list[Exchange]()
         while True:
             try:
-                return await self._answer(query)
-            except BudgetSpentError as problem:
-                if problem.end is not None:
-                    raise
+                return await self._answer(query, exchanges=exchanges)
+            except (BudgetSpentError, SpendingUnknownError) as problem:
+                is_brief = isinstance(problem, BudgetSpentError) and problem.end is None
+                if exchanges or not is_brief:  # calls that failed before a fallback are not repeated
+                    return replace(make_result(query, "failed", None, exchanges), why_not_asked=str(problem)), None
             await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
 
     async def _answer(
-        self, query: Query, end: float | None = None, deliver: Deliver | None = None
+        self,
+        query: Query,
+        end: float | None = None,
+        deliver: Deliver | None = None,
+        exchanges: list[Exchange] | None = None,
     ) -> tuple[Result, _ShadowCalls | None]:
         """Return the result and, for a shadow query, its shadow calls, which are still to be made; None without any."""
+        exchanges = [] if exchanges is None else exchanges
         self.billing.catch_up()
         drawn, position = 0, None
         if len(self.policy.rungs) > 1:
             position = self.billing.position_of(query.client)
             drawn = self.policy.draw_rung(self._draw_key(query.id, query.messages), position)
-        exchanges = list[Exchange]()
         estimate_cost = partial(self._estimate_rung, query)
         with ExitStack() as shadow_resources, ExitStack() as reservations:
             reserving = self.billing.reserve_candidate((drawn, 0), estimate_cost, query.client)
