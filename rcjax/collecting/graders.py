@@ -27,7 +27,7 @@ from rcjax.serving.check_processes import (
     BrokeDownError,
     CheckError,
     CheckPool,
-    ReplyChecks,
+    CheckRunner,
     require_runnable,
     search_pattern,
 )
@@ -175,7 +175,7 @@ class CheckGrader:
         except ValueError as error:
             raise GraderError(str(error)) from None
         self.name, self.max_score = name, max_score
-        self._checks = ReplyChecks(PROGRAM_SECONDS, silent=False)
+        self._checks = CheckRunner(PROGRAM_SECONDS, silent=False)
 
     async def grade(self, submission: Submission) -> float | None:
         """Run the code, and return its verdict."""

@@ -109,7 +109,7 @@ _SHADOW_QUERIES_PER_SLOT = 16  # most shadow queries under way for each slot of 
 
 
 @dataclass(frozen=True, slots=True)
-class _ShadowCalls:
+class _PendingShadowCalls:
     """The calls of a shadow query that the policy did not make."""
 
     query: Query
@@ -344,7 +344,7 @@ class Cascade:
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
-    async def _answer_when_covered(self, query: Query) -> tuple[Result, _ShadowCalls | None]:
+    async def _answer_when_covered(self, query: Query) -> tuple[Result, _PendingShadowCalls | None]:
         """Answer a query as `_answer` does, once no other query reserves its money; a refusal is a failed result."""
         exchanges = list[Exchange]()
         while True:
@@ -362,7 +362,7 @@ class Cascade:
         end: float | None = None,
         deliver: Deliver | None = None,
         exchanges: list[Exchange] | None = None,
-    ) -> tuple[Result, _ShadowCalls | None]:
+    ) -> tuple[Result, _PendingShadowCalls | None]:
         """Return the result and, for a shadow query, its shadow calls, which are still to be made; None without any."""
         exchanges = [] if exchanges is None else exchanges
         self.billing.catch_up()
@@ -372,7 +372,7 @@ class Cascade:
             drawn = self.policy.draw_rung(self._draw_key(query.id, query.messages), position)
         estimate_cost = partial(self._estimate_rung, query)
         with ExitStack() as shadow_resources, ExitStack() as reservations:
-            reserving = self.billing.reserve_candidate((drawn, 0), estimate_cost, query.client)
+            reserving = self.billing.choose_and_reserve((drawn, 0), estimate_cost, query.client)
             rung_index = reservations.enter_context(reserving)
             rung = self.policy.rungs[rung_index]
             policy = rung.for_segment(query.segment)
@@ -390,7 +390,7 @@ class Cascade:
                 result = await self._run_cascade(policy, query, end, exchanges, deliver)
                 if _may_fall_back(result, exchanges):
                     result = await self._fall_back(result, end, exchanges, deliver)
-            except BaseException:  # otherwise the sample would be of the queries that end well, the easy ones
+            except BaseException:  # without a line, queries that fail, the hard ones, would be missing from the sample
                 self._log_unasked(query, self.all_models, exchanges)
                 raise
             finally:  # a client that disconnects still pays for the calls made
@@ -403,7 +403,7 @@ class Cascade:
             query = replace(query, charge=self.billing.shadow_charge, is_shadow_call=True)
             exchanges = list[Exchange]()
             shadow_resources.callback(self._log_unasked, query, others, exchanges)
-            return result, _ShadowCalls(query, others, exchanges, shadow_resources.pop_all(), memory)
+            return result, _PendingShadowCalls(query, others, exchanges, shadow_resources.pop_all(), memory)
 
     def _estimate_rung(self, query: Query, index: int) -> float:
         """Estimate the money that a query may cost on a rung if each of its models is asked."""
@@ -452,7 +452,7 @@ class Cascade:
             news = f"{reason}: until one has ended, no other is drawn"
             warnings.warn(f"policy {self.billing.charge.policy}: {news}", CascadeWarning, stacklevel=2)
 
-    async def _ask_others(self, shadow_calls: _ShadowCalls) -> None:
+    async def _ask_others(self, shadow_calls: _PendingShadowCalls) -> None:
         """Ask the models that the policy did not ask."""
         request_memory.set(shadow_calls.memory)
         query, exchanges = shadow_calls.query, shadow_calls.exchanges
@@ -532,7 +532,7 @@ class Cascade:
             return self._estimate_sum(query, models) if models else math.inf  # no model is never covered
 
         with (
-            self.billing.reserve_candidate(((model,), ()), estimate_cost, query.client) as covered,
+            self.billing.choose_and_reserve(((model,), ()), estimate_cost, query.client) as covered,
             reserve_client_money.get()(partial(self._estimate_sum, query, covered)),
         ):
             yield bool(covered)

@@ -39,7 +39,7 @@ from rcjax._base.figures import count
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, SignalError
 from rcjax.policy.signals.answers import TRUNCATED, functions_of, read_calls, strict_json
 from rcjax.policy.signals.reply_checks import Verdict, read_verdict, reported_cost
-from rcjax.serving.failures import in_short
+from rcjax.serving.failures import describe_fault
 
 MAX_OUTPUT_BYTES = 2**16
 """Bytes that a program may print."""
@@ -62,8 +62,8 @@ async def run_command(
         seconds: time limit.
         silent: whether its standard error is discarded.
 
-    A program that prints more than MAX_OUTPUT_BYTES is ended: the output has one byte more, and the status is 0. Raises
-    OSError and TimeoutError.
+    A program that prints more than MAX_OUTPUT_BYTES is ended; its output is then one byte longer than that, and its
+    status 0. Raises OSError and TimeoutError.
     """
     is_unwanted = threading.Event()
     run = partial(_run_command, words, content, seconds, is_unwanted, silent=silent)
@@ -117,8 +117,8 @@ def end_session(leader: int, mark: str = "") -> None:
 
     Args:
         leader: process id of the session's leader.
-        mark: mark in the environment of its children; by default the leader's id. A leader with a mark of its own has
-            lived for seconds, so that processes with lower ids are older, and no children.
+        mark: mark in the environment of its children; by default the leader's id. With a mark, the leader is a program
+            that began a moment ago: processes with lower ids are older, so they are not its children.
     """
     marked = f"{_MARK_VARIABLE}={mark or leader}".encode()
     if hasattr(os, "killpg"):
@@ -189,10 +189,10 @@ class BrokeDownError(Exception):
 
 
 class _Beginning:
-    """Calls `begin` in a new process, which unpickles this object first: if its parent has ended, it prints nothing."""
+    """Calls `lead_session` in a new process, which unpickles it first: an orphan prints no traceback."""
 
     def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
-        return begin, ()
+        return lead_session, ()
 
 
 class _Process(SpawnProcess):
@@ -244,7 +244,7 @@ class CheckPool:
             if self._pool is None or not self._pool.active:
                 self.close()
                 self._pool = self._pebble.ProcessPool(
-                    self._max_processes, initializer=load, initargs=[self._name], context=_Context()
+                    self._max_processes, initializer=load_check, initargs=[self._name], context=_Context()
                 )
                 self._end_processes = weakref.finalize(self, _end_pool, self._pool)
             return self._pool.schedule(function, args=arguments, timeout=seconds)
@@ -307,7 +307,7 @@ class _RefusedError(Exception):
 _LOADED: dict[str, Any] = {}  # the check of this process, or the reason for its refusal
 
 
-def begin() -> None:
+def lead_session() -> None:
     """Make this process the leader of a session, with empty standard streams."""
     if hasattr(os, "setsid"):
         os.setsid()
@@ -317,7 +317,7 @@ def begin() -> None:
         os.dup2(nothing, stream)
 
 
-def load(name: str) -> None:
+def load_check(name: str) -> None:
     """Load the check or grader of this name, whose imports may take long."""
     sys.path.insert(0, os.getcwd())
     if name == "number":
@@ -331,7 +331,7 @@ def load(name: str) -> None:
         _LOADED["refusal"] = str(problem)
 
 
-def refusal() -> str | None:
+def load_problem() -> str | None:
     """Return the reason why the check cannot be run; None if it can be run."""
     return _LOADED.get("refusal")
 
@@ -344,7 +344,7 @@ def run_check(arguments: str) -> dict[str, Any]:
         verdict = _LOADED["check"](*json.loads(arguments))
         verdict = asyncio.run(_awaited(verdict)) if inspect.isawaitable(verdict) else verdict
     except BaseException as error:  # SystemExit included
-        return {"failed": in_short(error)}
+        return {"failed": describe_fault(error)}
     try:
         text = json.dumps(verdict, default=_to_builtin)
     except Exception:
@@ -370,7 +370,7 @@ def _function(target: str) -> Callable[..., Any]:
         problem = f"there is no module {error.name}"
         raise _RefusedError(f"{problem}: it is looked for in the working folder, and where Python looks") from None
     except BaseException as error:  # the user's own module may raise anything
-        raise _RefusedError(f"the module {name} fails as it is imported: {in_short(error)}") from None
+        raise _RefusedError(f"the module {name} fails as it is imported: {describe_fault(error)}") from None
     function = getattr(module, attribute, None)
     if not callable(function):
         raise _RefusedError(f"the module {name} has no function {attribute}: name one that it has")
@@ -478,19 +478,19 @@ def require_runnable(checks: Iterable[ReplyCheck]) -> None:
                 problem = f"{check.name}: there is no program {program} that can be run: looked for in {os.getcwd()}"
                 raise ValueError(f"{problem} and where the system looks; quote a path with spaces")
         elif check.kind != "length":
-            problem = _refusal(check)
+            problem = _why_not_runnable(check)
             if problem is not None:
                 raise ValueError(f"{check.name}: cannot be run: {problem}")
 
 
-def _refusal(check: ReplyCheck) -> str | None:
+def _why_not_runnable(check: ReplyCheck) -> str | None:
     """Return the reason why Python cannot run a check; None if it can."""
     try:
         pool = CheckPool(check.name, 1)
     except ImportError as error:
         return str(error)
     try:
-        return None if check.kind == "regex" else pool.call_blocking(refusal)
+        return None if check.kind == "regex" else pool.call_blocking(load_problem)
     except TimeoutError:
         return "it is not there within a minute"
     except BrokeDownError as error:
@@ -499,7 +499,7 @@ def _refusal(check: ReplyCheck) -> str | None:
         pool.close()
 
 
-class ReplyChecks:
+class CheckRunner:
     """Runs checks: Python's checks in a few lasting processes, a command in a new process for each reply.
 
     Args:
