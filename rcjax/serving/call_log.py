@@ -81,7 +81,7 @@ class Query:
     request_form: str = PLAIN
     """The form of the request (`rcjax.policy.signals.answers`)."""
     not_judged: str | None = None
-    """The reason why no policy judges the answer, such as "passed on"; None if one does."""
+    """The reason why no policy judges the answer, such as "by name"; None if one does."""
     charge: Charge | None = None
     """The charge to a policy's bill; None if no bill pays, as for a shadow call when the budget is per query."""
     position: float | None = None

@@ -39,7 +39,7 @@ from rcjax.serving.usage import sum_usages
 
 Messages = str | Sequence[Mapping[str, Any]]
 
-Status = Literal["answered", "best so far", "abstained", "failed", "not judged", "passed on"]
+Status = Literal["answered", "best so far", "abstained", "failed", "not judged", "by name"]
 
 
 class CascadeError(RuntimeError):
@@ -57,7 +57,7 @@ class Result:
     query: Query
     status: Status
     """`"answered"`, `"abstained"`, `"failed"`, or `"best so far"` if the largest model failed or the time was up; in a
-    gateway also `"not judged"` or `"passed on"`."""
+    gateway also `"not judged"` or `"by name"`."""
     text: str | None
     """The text of the reply that was kept; None without one."""
     answer: str | None

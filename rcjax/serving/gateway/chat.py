@@ -244,9 +244,9 @@ class RequestHandler:
         return max(self.settings.limits.deadline - (time.perf_counter() - self.start), 1e-3)
 
     @property
-    def _status(self) -> Literal["answered", "passed on", "not judged"]:
+    def _status(self) -> Literal["answered", "by name", "not judged"]:
         """The status of an answer that a model has given."""
-        return "answered" if self._is_judged else "passed on" if self._deployment is None else "not judged"
+        return "answered" if self._is_judged else "by name" if self._deployment is None else "not judged"
 
     def _make_query(self) -> Query:
         """Make the query of the request."""
@@ -284,7 +284,7 @@ class RequestHandler:
     async def _ask_model(self, deployment: Deployment | None) -> Result:
         query = replace(
             self._make_query(),
-            not_judged="passed on" if deployment is None else ", ".join(self._why_not_judged),
+            not_judged="by name" if deployment is None else ", ".join(self._why_not_judged),
             charge=None if deployment is None else deployment.cascade.billing.charge,
         )
         exchanges, model_caller = list[Exchange](), self.catalog.unjudged_model_caller
