@@ -39,7 +39,7 @@ from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat import client_choice, client_choices, encode_json, make_completion, split_into_chunks
 from rcjax.serving.gateway.chat_request import ChatRequest, parse_chat_request, read_object
 from rcjax.serving.gateway.responses import ResponseAssembly, read_response_request
-from rcjax.serving.models_file import recorded_options
+from rcjax.serving.models_file import split_options
 from rcjax.serving.usage import CallUsage, sum_usages, text_bytes
 
 _MESSAGES = [{"role": "user", "content": "Which planet is the largest? A Mars, B Jupiter"}]
@@ -127,7 +127,7 @@ def _ask(body: bytes, reader: Callable[[bytes], ChatRequest]) -> None:
     for judged in (False, True):
         options = read.options(judged=judged)
         json.dumps({"messages": read.messages, **options}, allow_nan=False).encode()
-        json.dumps(recorded_options(options), allow_nan=False)
+        json.dumps(split_options(options), allow_nan=False)
     text_bytes(read.messages)
     client_choices(read, "no", _result(_WHOLE, "A"), judged=True)
 

@@ -25,7 +25,7 @@ from benchmarks.gateway.upstream import _BODIES, wording
 
 _CHUNK = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 _DELTA = {"index": 0, "delta": {"content": " word"}, "logprobs": None, "finish_reason": None}
-_PIECE = b"data: %s\n\n" % json.dumps({**_CHUNK, "choices": [_DELTA]}).encode()
+_TURN_BYTES = b"data: %s\n\n" % json.dumps({**_CHUNK, "choices": [_DELTA]}).encode()
 _ASK = "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
 
 
@@ -42,7 +42,7 @@ async def _model(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pie
                 continue
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
             while True:
-                writer.write(_PIECE)
+                writer.write(_TURN_BYTES)
                 await writer.drain()
                 await asyncio.sleep(1 / pieces if pieces else 0)
     writer.close()

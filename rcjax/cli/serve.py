@@ -227,8 +227,8 @@ class LimitOptions:
             models.toml says. [default: as clients ask]
         allow_field: Field of requests that is passed on to models, such as service_tier; may be repeated.
         max_body: Size of the largest accepted request.
-        max_in_flight: Limit on the bytes of all requests and shadow queries under way, per worker; a tenth of its
-            memory.
+        max_in_flight: Limit on the bytes of requests and shadow queries in progress, per worker. A worker needs up to
+            ten times as much memory.
         drain: Time for requests under way when the service is stopped.
     """
 

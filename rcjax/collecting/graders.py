@@ -11,7 +11,6 @@ import asyncio
 import json
 import math
 import re
-import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -25,12 +24,11 @@ from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.signals.answers import without_thoughts
 from rcjax.policy.signals.reply_checks import without_rounding
 from rcjax.serving.check_processes import (
-    MAX_PROCESSES,
     BrokeDownError,
+    CheckError,
     CheckPool,
+    CheckRunner,
     require_runnable,
-    run_check,
-    run_command,
     search_pattern,
 )
 
@@ -82,18 +80,16 @@ class ProcessGrader:
 
     Args:
         name: name of the grader, for messages.
-        max_processes: largest number of processes; each grades one answer at a time.
     """
 
     needs_reference = True
     libraries: ClassVar[dict[str, str]] = {"pebble": "run"}
     """Libraries that the grader needs, with their extras."""
 
-    def __init__(self, name: str, max_processes: int = 1) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self._max_processes = max_processes
         self._pool: CheckPool | None = None
-        self._slots = asyncio.Semaphore(max_processes)
+        self._slots = asyncio.Semaphore(1)
 
     def require(self) -> None:
         """Raise GraderError if a library is missing."""
@@ -113,7 +109,7 @@ class ProcessGrader:
         """
         seconds = PROCESS_SECONDS if seconds is None else seconds
         async with self._slots:
-            self._pool = self._pool or CheckPool(self.name, self._max_processes)
+            self._pool = self._pool or CheckPool(self.name, 1)
             try:
                 return await self._pool.call(function, *arguments, seconds=seconds)
             except TimeoutError:
@@ -156,79 +152,45 @@ class PatternGrader(ProcessGrader):
 PROGRAM_SECONDS = 60.0  # seconds per answer
 
 
-class FunctionGrader(ProcessGrader):
-    """A grader that calls a user's function of the reply and the right answers, which may be asynchronous.
+class CheckGrader:
+    """A grader that runs the user's own code, a function of Python or a program, as checks of replies run.
 
-    Separate processes import its module; printed output is discarded.
+    A function, `python:module:function`, gets the text and the right answers. A program, `command:` and its command
+    line, reads `{"query", "text", "answer", "reference", "choices"}` and prints its verdict as JSON; null or no output
+    means that it cannot tell.
 
     Args:
-        name: `python:module:function`; the module may be in the working folder.
-        max_score: full score; None if the function returns only right or wrong.
+        name: name of the check.
+        max_score: full score; None if the code gives only right or wrong.
 
-    Raises GraderError if the function cannot be imported.
+    Raises GraderError if the code cannot be run.
     """
 
     needs_reference = False
 
     def __init__(self, name: str, max_score: float | None = 1.0) -> None:
         try:
-            require_runnable([ReplyCheck(name)])
+            self._check = ReplyCheck(name)
+            require_runnable([self._check])
         except ValueError as error:
             raise GraderError(str(error)) from None
-        super().__init__(name, MAX_PROCESSES)
-        self.max_score = max_score
+        self.name, self.max_score = name, max_score
+        self._checks = CheckRunner(PROGRAM_SECONDS, silent=False)
 
     async def grade(self, submission: Submission) -> float | None:
-        """Call the function, and return its verdict."""
-        arguments = json.dumps([submission.text, submission.question.reference])
-        reply = await self.call(run_check, arguments, seconds=PROGRAM_SECONDS)
-        if "failed" in reply:
-            raise NoVerdictError(f"{self.name} failed: {reply['failed']}")
-        return convert_verdict(reply["value"], self.name, self.max_score)
-
-
-class ProgramGrader:
-    """A grader that starts a program of the user for each answer; the program reads and prints JSON.
-
-    The input is `{"query", "text", "answer", "reference", "choices"}`. The output is true, false or a score; null or no
-    output means that the program cannot tell.
-
-    Args:
-        name: `command:` and the command line.
-        max_score: full score; None if the program prints only right or wrong.
-
-    Raises GraderError for an invalid command line.
-    """
-
-    needs_reference = False
-
-    def __init__(self, name: str, max_score: float | None = 1.0) -> None:
+        """Run the code, and return its verdict."""
+        question, content = submission.question, [submission.text, submission.question.reference]
+        if self._check.kind == "command":
+            row = {name: getattr(question, name) for name in ("query", "reference", "choices")}
+            content = [row | {"text": submission.text, "answer": submission.answer}]
         try:
-            ReplyCheck(name)  # raises for an invalid command line
-        except ValueError as error:
-            raise GraderError(str(error)) from None
-        self.name = name
-        self.max_score = max_score
-        self._words = shlex.split(name.partition(":")[2])
-        self._slots = asyncio.Semaphore(MAX_PROCESSES)
+            return convert_verdict(await self._checks.value(self._check, content), self.name, self.max_score)
+        except CheckError as problem:
+            raise NoVerdictError(f"{self.name}: {problem}") from None
 
-    async def grade(self, submission: Submission) -> float | None:
-        """Run the program, and return its verdict."""
-        question = {name: getattr(submission.question, name) for name in ("query", "reference", "choices")}
-        row = question | {"text": submission.text, "answer": submission.answer}
-        try:
-            async with self._slots:
-                output, status = await run_command(self._words, json.dumps(row).encode(), PROGRAM_SECONDS, silent=False)
-            verdict = json.loads(output) if output.strip() and not status else None
-        except TimeoutError:
-            raise NoVerdictError(f"{self.name} gives no verdict for {PROGRAM_SECONDS:g} seconds") from None
-        except OSError as error:
-            raise GraderError(f"{self.name} cannot be started: {error.strerror or error}") from None
-        except (ValueError, RecursionError):
-            raise NoVerdictError(f"{self.name} prints what is no JSON: it must print true, false or null") from None
-        if status:
-            raise NoVerdictError(f"{self.name} has ended with status {status}")
-        return convert_verdict(verdict, self.name, self.max_score)
+    async def close(self) -> None:
+        """End the processes."""
+        await self._checks.close()
 
 
 def convert_verdict(value: Any, name: str, max_score: float | None) -> float | None:

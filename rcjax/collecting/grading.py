@@ -21,14 +21,13 @@ from rcjax._base.figures import count
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.graders import (
     AskJudge,
-    FunctionGrader,
+    CheckGrader,
     Grader,
     GraderError,
     JudgeGrader,
     NoVerdictError,
     PatternGrader,
     ProcessGrader,
-    ProgramGrader,
     Submission,
     UnpaidError,
 )
@@ -138,7 +137,7 @@ class Graders:
     async def close(self) -> None:
         """End the graders' processes."""
         for grader in self.by_name.values():
-            if isinstance(grader, ProcessGrader):
+            if isinstance(grader, ProcessGrader | CheckGrader):
                 await grader.close()
 
 
@@ -212,7 +211,7 @@ def make_graders(
 def _make(name: str, max_score: float | None, judge: Callable[[str], JudgeGrader]) -> Grader:
     kind, _, rest = name.partition(":")
     makers = {"regex": lambda: PatternGrader(rest), "judge": lambda: judge(rest)}
-    makers |= {"python": lambda: FunctionGrader(name, max_score), "command": lambda: ProgramGrader(name, max_score)}
+    makers |= dict.fromkeys(("python", "command"), lambda: CheckGrader(name, max_score))
     if kind not in makers or not rest:
         raise GraderError(f"{name!r} is not a grader: give {', '.join(_GRADER_NAMES)}")
     return makers[kind]()

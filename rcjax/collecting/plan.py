@@ -37,7 +37,7 @@ from rcjax.collecting.respondent import (
 from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.signals.reply_checks import is_reply_check
 from rcjax.serving.call_log import VERSION, has_failed
-from rcjax.serving.check_processes import ReplyChecks, require_runnable
+from rcjax.serving.check_processes import CheckRunner, require_runnable
 from rcjax.serving.completions import read_reply
 from rcjax.serving.endpoints import SECOND_QUESTION_TOKENS, checked_options, second_options
 from rcjax.serving.failures import CallError
@@ -193,7 +193,7 @@ class RunResources:
         self.graders: Graders = make_graders(
             plan.grade, lambda name: make_ask_judge(self._respondent(name)), plan.rubric, plan.score_max, plan.binary
         )
-        self.checks = ReplyChecks(plan.timeout)
+        self.checks = CheckRunner(plan.timeout)
         self._checks: dict[str, ReplyCheck] = {}
 
     def _respondent(self, name: str) -> Respondent:

@@ -19,14 +19,14 @@ from rcjax.collecting.answer_file import LOST, AnswerFile
 from rcjax.collecting.questions import Question
 from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.answers import FORM_OPTIONS, as_object
-from rcjax.policy.signals.signal import PickedChoice, signal_by_name
+from rcjax.policy.signals.signal import ChoiceNormaliser, signal_by_name
 from rcjax.serving.call_log import Query, call_row
-from rcjax.serving.check_processes import ReplyChecks
+from rcjax.serving.check_processes import CheckRunner
 from rcjax.serving.completions import read_reply, text_or_calls
-from rcjax.serving.endpoints import Endpoint, LoggedForm, second_options
+from rcjax.serving.endpoints import Endpoint, LoggedNormaliser, second_options
 from rcjax.serving.exchange import Exchange
 from rcjax.serving.failures import NO_CREDIT, CallError, Failure, connection_error
-from rcjax.serving.models_file import ModelSettings, record_request_settings
+from rcjax.serving.models_file import ModelSettings, format_request_settings
 from rcjax.serving.openai_client import CompletionRequest, complete, make_api_client
 from rcjax.serving.usage import CallUsage, text_bytes, token_limit
 
@@ -364,7 +364,7 @@ class ModelSetup:
     """Name of its signal."""
     options: Mapping[str, object]
     """Options of each request, in addition to those of the signal."""
-    checks: ReplyChecks
+    checks: CheckRunner
     """Runner of checks, for a signal that is a check."""
     samples: int = 1
     """Number of answers to each question, each from a separate call."""
@@ -396,7 +396,7 @@ class ModelSetup:
     def signal_for(self, question: Question) -> Signal:
         """Return the signal for a question and its choices; samples that vote have a signal that reads answers only."""
         if self.separate:
-            normalise = PickedChoice(tuple(question.choices)) if question.choices else LoggedForm("text")
+            normalise = ChoiceNormaliser(tuple(question.choices)) if question.choices else LoggedNormaliser("text")
             return Votes(1, temperature=None, normalise=normalise, separate=True)
         return self.check or signal_by_name(self.signal, question.choices)
 
@@ -407,7 +407,7 @@ class ModelSetup:
 
     def record(self, question: Question) -> str:
         """Return the request settings that the log records, as JSON."""
-        return record_request_settings(
+        return format_request_settings(
             self.signal_for(question), self.options, self.respondent.settings.price, question.request_form
         )
 

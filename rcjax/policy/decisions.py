@@ -356,7 +356,8 @@ def is_chain(policy: Mapping[str, Any]) -> bool:
     for name, following in zip(names, [*names[1:], None], strict=True):
         acts = [(rule["action"], rule.get("model")) for rule in policy["rules"][name]]
         asks = [[("ask", following)], [("ask", following), ("answer", None)]]
-        if acts[acts[0][0] == "abstain" :] not in (asks if following else [[("answer", None)]]):
+        acts = acts[1:] if acts[0][0] == "abstain" else acts
+        if acts not in (asks if following else [[("answer", None)]]):
             return False
     return True
 

@@ -137,8 +137,8 @@ class Ladder(AbstractPolicy):
     Args:
         rungs: policies whose `expected["cost"]` rises; all of one frontier, with one calibration of each model.
         position: number from 0 to the number of rungs less 1. Its fractional part is the share of the queries that the
-            rung above decides; the rung below decides the others. The rung above decides a query if u is below that
-            share: u is `hash_to_uniform("rung", query)`.
+            rung above decides; the rung below decides the others. The rung above decides a query if
+            `hash_to_uniform("rung", query)` is below that share.
         budget: dollars per query that the ladder was tuned for; None if it was tuned for a limit on the error.
         follows: whether a service moves along the ladder to keep to the budget; otherwise it keeps the position.
         period: budget for a day, a week or a month, which a service keeps to in place of `budget`; the tuning derived

@@ -368,9 +368,9 @@ class Policy(AbstractPolicy):
 
     @property
     def parallel_model(self) -> str | None:
-        """The model that can be asked at the same time as the first; None if there is none.
+        """The second model, if every answer of the first leads to it and the two are compared; else None.
 
-        It is asked after any answer of the first model, and the two answers are compared.
+        Both can be asked at once.
         """
         *before, last = self.rules[self.first_model]
         asks = last.model is not None and all(rule.up_to <= 0 for rule in before)

@@ -85,7 +85,7 @@ def reserving(reserved: dict[object, float], cost: float) -> Iterator[object]:
         del reserved[key]
 
 
-def is_enough(left: float, cost: float) -> bool:
+def covers(left: float, cost: float) -> bool:
     """Return whether the money left covers a cost; spent money covers nothing, even if the cost is $0."""
     return cost <= left and left > 0
 
@@ -95,7 +95,10 @@ def _has_content(path: str) -> bool:
 
 
 class _CountedQueries(NamedTuple):
-    """The queries of other processes that a bill has counted in a period; each period begins at 0."""
+    """The queries of other processes at the last reading, by total: the next reading counts the difference.
+
+    A new total, of a new period, counts from 0. Queries before the first reading are not current traffic.
+    """
 
     total: Total
     queries: float
@@ -182,7 +185,7 @@ class Billing:
         return self.bill.money_left(time.time()) if isinstance(self.bill, PeriodBill) else None
 
     @contextmanager
-    def reserve_candidate(
+    def choose_and_reserve(
         self, candidates: Sequence[Candidate], estimate_cost: Callable[[Candidate], float], client: str | None = None
     ) -> Iterator[Candidate]:
         """Yield the candidate that a bill allows, and put aside the money of a period for it until the request ends.
@@ -214,7 +217,7 @@ class Billing:
         covered = [index for index, cost in enumerate(costs) if self._can_reserve(cost)]
         if not covered and self.stops_at_budget:
             (start, end), left = period.bounds(now), self.money_left or 0.0
-            if is_enough(left, min(costs)):
+            if covers(left, min(costs)):
                 raise BudgetSpentError(period, None)
             if start not in (self._warned_spent, self._warned_refusal):
                 self._warned_refusal = start
@@ -241,14 +244,14 @@ class Billing:
         """Return whether the period's money covers a cost; False while the spending of others is unknown."""
         if self._is_spending_unknown:
             return False
-        return self.money_left is None or is_enough(self.money_left - math.fsum(self._reserved.values()), cost)
+        return self.money_left is None or covers(self.money_left - math.fsum(self._reserved.values()), cost)
 
     def pay(self, calls: Sequence[Call], expected: float | None = None, client: str | None = None) -> None:
         """Add the cost of a query to the bill, if there is one.
 
         Args:
             calls: the calls for the query.
-            expected: the cost that its rung was tuned to; None for a query without a rung, whose answer is not judged.
+            expected: expected cost of its rung; None for an answer that no policy judges.
             client: the client's name.
         """
         if self.bill is not None and calls:

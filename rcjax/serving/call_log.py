@@ -38,12 +38,12 @@ _OPTIONAL = ("segment", "client", "likeliest", *CACHED, "signal_cost")
 _OPTIONAL += ("has_no_confidence", "not_judged", "request_settings")
 
 #: Fields of a call that a line lacks, or has under another name.
-_APART = ("query", "text", "confidence", "error_kind")
+_NOT_IN_LINE = ("query", "text", "confidence", "error_kind")
 
 VERSION = 1  # version of the lines of a call log
 
 #: Outcomes of logging a call.
-LOGGED = ("written", "lost")
+LINE_OUTCOMES = ("written", "lost")
 
 #: Hexadecimal digits of a prompt's hash, by which equal prompts count once. Without a salt, since hashes must match
 #: across workers and restarts; a salt in the log would not prevent guessing.
@@ -84,7 +84,7 @@ class Query:
     needs_confidence: bool = True
     """Whether the policy or the log needs the confidence of the answer."""
     not_judged: str | None = None
-    """The reason why no policy judges the answer, such as "passed on"; None if one does."""
+    """The reason why no policy judges the answer, such as "by name"; None if one does."""
     charge: Charge | None = None
     """The charge to a policy's bill; None if no bill pays, as for a shadow call when the budget is per query."""
     position: float | None = None
@@ -152,7 +152,7 @@ class CallLog:
 
     If another program, such as logrotate, renames or removes the file, the next line goes to a new file. Without a path
     lines go to standard output. With `replica=` each line names its replica of the service. `write_or_count` calls
-    `observe=` with the outcome of each call, one of `LOGGED`.
+    `observe=` with the outcome of each call, one of `LINE_OUTCOMES`.
 
     Raises ValueError for a file of another kind, OSError if the file cannot be opened. `write` raises OSError if the
     file cannot be written, and ValueError for a number that JSON cannot hold; then nothing is written.
@@ -243,7 +243,7 @@ def call_row(call: Call) -> dict[str, Any]:
     """Return a call as a line of a log, without its text, as JSON values."""
     query = call.query
     row: dict[str, Any] = {"call_log": VERSION, "query": query.id}
-    row |= {one.name: getattr(call, one.name) for one in fields(call) if one.name not in _APART}
+    row |= {one.name: getattr(call, one.name) for one in fields(call) if one.name not in _NOT_IN_LINE}
     row["logprob"] = "-inf" if call.logprob == -math.inf else call.logprob  # JSON has no infinity
     row |= {"calibrated": call.confidence, "seconds": round(call.seconds, 6), "time": row.pop("time")}
     row |= {"shadow": query.is_shadow_query, "segment": query.segment, "client": query.client}

@@ -39,7 +39,7 @@ from rcjax.serving.usage import sum_usages
 
 Messages = str | Sequence[Mapping[str, Any]]
 
-Status = Literal["answered", "best so far", "abstained", "failed", "not judged", "passed on"]
+Status = Literal["answered", "best so far", "abstained", "failed", "not judged", "by name"]
 
 
 class CascadeError(RuntimeError):
@@ -57,7 +57,7 @@ class Result:
     query: Query
     status: Status
     """`"answered"`, `"abstained"`, `"failed"`, or `"best so far"` if the largest model failed or the time was up; in a
-    gateway also `"not judged"` or `"passed on"`."""
+    gateway also `"not judged"` or `"by name"`."""
     text: str | None
     """The text of the reply that was kept; None without one."""
     answer: str | None
@@ -79,7 +79,7 @@ class Result:
     seconds: float = field(default=0.0, compare=False)
     """Seconds from the start of the first call to the end of the last; the first two may run in parallel."""
     why_not_asked: str | None = field(default=None, compare=False)
-    """The reason why no model was asked: the money does not cover the query; None for other queries."""
+    """The reason why no model, or no fallback, was asked: the money does not cover it; None for other queries."""
 
     @property
     def problem(self) -> str:
@@ -109,7 +109,7 @@ _SHADOW_QUERIES_PER_SLOT = 16  # most shadow queries under way for each slot of 
 
 
 @dataclass(frozen=True, slots=True)
-class _ShadowCalls:
+class _PendingShadowCalls:
     """The calls of a shadow query that the policy did not make."""
 
     query: Query
@@ -284,11 +284,7 @@ class Cascade:
 
         async def answer(query_id: int | str, messages: Messages) -> Result:
             async with slots:
-                query = self._make_query(messages, query_id)
-                try:
-                    result, shadow_calls = await self._answer_when_covered(query)
-                except (BudgetSpentError, SpendingUnknownError) as problem:
-                    return replace(make_result(query, "failed", None, []), why_not_asked=str(problem))
+                result, shadow_calls = await self._answer_when_covered(self._make_query(messages, query_id))
                 if shadow_calls is not None:
                     await self._ask_others(shadow_calls)
                 return result
@@ -345,29 +341,35 @@ class Cascade:
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
-    async def _answer_when_covered(self, query: Query) -> tuple[Result, _ShadowCalls | None]:
-        """Answer a query as `_answer` does, once no other query reserves its money."""
+    async def _answer_when_covered(self, query: Query) -> tuple[Result, _PendingShadowCalls | None]:
+        """Answer a query as `_answer` does, once no other query reserves its money; a refusal is a failed result."""
+        exchanges = list[Exchange]()
         while True:
             try:
-                return await self._answer(query)
-            except BudgetSpentError as problem:
-                if problem.end is not None:
-                    raise
+                return await self._answer(query, exchanges=exchanges)
+            except (BudgetSpentError, SpendingUnknownError) as problem:
+                is_brief = isinstance(problem, BudgetSpentError) and problem.end is None
+                if exchanges or not is_brief:  # calls that failed before a fallback are not repeated
+                    return replace(make_result(query, "failed", None, exchanges), why_not_asked=str(problem)), None
             await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
 
     async def _answer(
-        self, query: Query, end: float | None = None, deliver: Deliver | None = None
-    ) -> tuple[Result, _ShadowCalls | None]:
+        self,
+        query: Query,
+        end: float | None = None,
+        deliver: Deliver | None = None,
+        exchanges: list[Exchange] | None = None,
+    ) -> tuple[Result, _PendingShadowCalls | None]:
         """Return the result and, for a shadow query, its shadow calls, which are still to be made; None without any."""
+        exchanges = [] if exchanges is None else exchanges
         self.billing.catch_up()
         drawn, position = 0, None
         if len(self.policy.rungs) > 1:
             position = self.billing.position_of(query.client)
             drawn = self.policy.draw_rung(self._draw_key(query.id, query.messages), position)
-        exchanges = list[Exchange]()
         estimate_cost = partial(self._estimate_rung, query)
         with ExitStack() as shadow_resources, ExitStack() as reservations:
-            reserving = self.billing.reserve_candidate((drawn, 0), estimate_cost, query.client)
+            reserving = self.billing.choose_and_reserve((drawn, 0), estimate_cost, query.client)
             rung_index = reservations.enter_context(reserving)
             rung = self.policy.rungs[rung_index]
             policy = rung.for_segment(query.segment)
@@ -385,7 +387,7 @@ class Cascade:
                 result = await self._run_cascade(policy, query, end, exchanges, deliver)
                 if result.status == "failed":
                     result = await self._fall_back(result, end, exchanges, deliver)
-            except BaseException:  # otherwise the sample would be of the queries that end well, the easy ones
+            except BaseException:  # without a line, queries that fail, the hard ones, would be missing from the sample
                 self._log_unasked(query, self.all_models, exchanges)
                 raise
             finally:  # a client that disconnects still pays for the calls made
@@ -398,7 +400,7 @@ class Cascade:
             query = replace(query, charge=self.billing.shadow_charge, is_shadow_call=True)
             exchanges = list[Exchange]()
             shadow_resources.callback(self._log_unasked, query, others, exchanges)
-            return result, _ShadowCalls(query, others, exchanges, shadow_resources.pop_all(), memory)
+            return result, _PendingShadowCalls(query, others, exchanges, shadow_resources.pop_all(), memory)
 
     def _estimate_rung(self, query: Query, index: int) -> float:
         """Estimate the money that a query may cost on a rung if each of its models is asked."""
@@ -450,7 +452,7 @@ class Cascade:
             news = f"{reason}: until one has ended, no other is drawn"
             warnings.warn(f"policy {self.billing.charge.policy}: {news}", CascadeWarning, stacklevel=2)
 
-    async def _ask_others(self, shadow_calls: _ShadowCalls) -> None:
+    async def _ask_others(self, shadow_calls: _PendingShadowCalls) -> None:
         """Ask the models that the policy did not ask."""
         request_memory.set(shadow_calls.memory)
         query, exchanges = shadow_calls.query, shadow_calls.exchanges
@@ -521,7 +523,7 @@ class Cascade:
             rung = next((rung for rung in self.policy.rungs if model in rung.models), None)
             cost = self._estimate_sum(query, [model])
             with (  # no money covers the second candidate, in place of a cheapest answer
-                self.billing.reserve_candidate((cost, math.inf), float, query.client) as reserved,
+                self.billing.choose_and_reserve((cost, math.inf), float, query.client) as reserved,
                 reserve_client_money.get()(cost),
             ):
                 if reserved == math.inf:

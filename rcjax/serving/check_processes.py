@@ -39,7 +39,7 @@ from rcjax._base.figures import count
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, SignalError
 from rcjax.policy.signals.answers import TRUNCATED, functions_of, read_calls, strict_json
 from rcjax.policy.signals.reply_checks import Verdict, read_verdict, reported_cost
-from rcjax.serving.failures import in_short
+from rcjax.serving.failures import describe_fault
 
 MAX_OUTPUT_BYTES = 2**16
 """Bytes that a program may print."""
@@ -62,8 +62,8 @@ async def run_command(
         seconds: time limit.
         silent: whether its standard error is discarded.
 
-    A program that prints more than MAX_OUTPUT_BYTES is ended: the output has one byte more, and the status is 0. Raises
-    OSError and TimeoutError.
+    A program that prints more than MAX_OUTPUT_BYTES is ended; its output is then one byte longer than that, and its
+    status 0. Raises OSError and TimeoutError.
     """
     is_unwanted = threading.Event()
     run = partial(_run_command, words, content, seconds, is_unwanted, silent=silent)
@@ -117,8 +117,8 @@ def end_session(leader: int, mark: str = "") -> None:
 
     Args:
         leader: process id of the session's leader.
-        mark: mark in the environment of its children; by default the leader's id. A leader with a mark of its own has
-            lived for seconds, so that processes with lower ids are older, and no children.
+        mark: mark in the environment of its children; by default the leader's id. With a mark, the leader is a program
+            that began a moment ago: processes with lower ids are older, so they are not its children.
     """
     marked = f"{_MARK_VARIABLE}={mark or leader}".encode()
     if hasattr(os, "killpg"):
@@ -188,8 +188,19 @@ class BrokeDownError(Exception):
         self.status = status
 
 
+class _Beginning:
+    """Calls `lead_session` in a new process, which unpickles it first: an orphan prints no traceback."""
+
+    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+        return lead_session, ()
+
+
 class _Process(SpawnProcess):
     """A process that does not import the user's main module. When it ends, so do the processes that it started."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        self.beginning = _Beginning()
+        super().__init__(*args, **more)
 
     def start(self) -> None:
         with _STARTING:
@@ -233,7 +244,7 @@ class CheckPool:
             if self._pool is None or not self._pool.active:
                 self.close()
                 self._pool = self._pebble.ProcessPool(
-                    self._max_processes, initializer=load, initargs=[self._name], context=_Context()
+                    self._max_processes, initializer=load_check, initargs=[self._name], context=_Context()
                 )
                 self._end_processes = weakref.finalize(self, _end_pool, self._pool)
             return self._pool.schedule(function, args=arguments, timeout=seconds)
@@ -296,7 +307,7 @@ class _RefusedError(Exception):
 _LOADED: dict[str, Any] = {}  # the check of this process, or the reason for its refusal
 
 
-def begin() -> None:
+def lead_session() -> None:
     """Make this process the leader of a session, with empty standard streams."""
     if hasattr(os, "setsid"):
         os.setsid()
@@ -306,9 +317,8 @@ def begin() -> None:
         os.dup2(nothing, stream)
 
 
-def load(name: str) -> None:
+def load_check(name: str) -> None:
     """Load the check or grader of this name, whose imports may take long."""
-    begin()
     sys.path.insert(0, os.getcwd())
     if name == "number":
         importlib.import_module("math_verify")
@@ -321,7 +331,7 @@ def load(name: str) -> None:
         _LOADED["refusal"] = str(problem)
 
 
-def refusal() -> str | None:
+def load_problem() -> str | None:
     """Return the reason why the check cannot be run; None if it can be run."""
     return _LOADED.get("refusal")
 
@@ -334,7 +344,7 @@ def run_check(arguments: str) -> dict[str, Any]:
         verdict = _LOADED["check"](*json.loads(arguments))
         verdict = asyncio.run(_awaited(verdict)) if inspect.isawaitable(verdict) else verdict
     except BaseException as error:  # SystemExit included
-        return {"failed": in_short(error)}
+        return {"failed": describe_fault(error)}
     try:
         text = json.dumps(verdict, default=_to_builtin)
     except Exception:
@@ -360,7 +370,7 @@ def _function(target: str) -> Callable[..., Any]:
         problem = f"there is no module {error.name}"
         raise _RefusedError(f"{problem}: it is looked for in the working folder, and where Python looks") from None
     except BaseException as error:  # the user's own module may raise anything
-        raise _RefusedError(f"the module {name} fails as it is imported: {in_short(error)}") from None
+        raise _RefusedError(f"the module {name} fails as it is imported: {describe_fault(error)}") from None
     function = getattr(module, attribute, None)
     if not callable(function):
         raise _RefusedError(f"the module {name} has no function {attribute}: name one that it has")
@@ -468,19 +478,19 @@ def require_runnable(checks: Iterable[ReplyCheck]) -> None:
                 problem = f"{check.name}: there is no program {program} that can be run: looked for in {os.getcwd()}"
                 raise ValueError(f"{problem} and where the system looks; quote a path with spaces")
         elif check.kind != "length":
-            problem = _refusal(check)
+            problem = _why_not_runnable(check)
             if problem is not None:
                 raise ValueError(f"{check.name}: cannot be run: {problem}")
 
 
-def _refusal(check: ReplyCheck) -> str | None:
+def _why_not_runnable(check: ReplyCheck) -> str | None:
     """Return the reason why Python cannot run a check; None if it can."""
     try:
         pool = CheckPool(check.name, 1)
     except ImportError as error:
         return str(error)
     try:
-        return None if check.kind == "regex" else pool.call_blocking(refusal)
+        return None if check.kind == "regex" else pool.call_blocking(load_problem)
     except TimeoutError:
         return "it is not there within a minute"
     except BrokeDownError as error:
@@ -489,15 +499,16 @@ def _refusal(check: ReplyCheck) -> str | None:
         pool.close()
 
 
-class ReplyChecks:
+class CheckRunner:
     """Runs checks: Python's checks in a few lasting processes, a command in a new process for each reply.
 
     Args:
         seconds: time limit for a verdict.
+        silent: whether the standard error of commands is discarded.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float, *, silent: bool = True) -> None:
+        self.seconds, self.silent = seconds, silent
         self._pools: dict[str, CheckPool] = {}
         self._slots: dict[tuple[str, asyncio.AbstractEventLoop], asyncio.Semaphore] = {}
         self._failures: dict[str, Counter[str]] = {}
@@ -516,19 +527,19 @@ class ReplyChecks:
         if check.kind == "length":
             return check.read(reply), 0.0
         try:
-            verdict = await self._verdict(check, check.document(messages, reply, options))
+            verdict = await self._verdict(check, [check.document(messages, reply, options)])
         except CheckError as problem:
             self._failures.setdefault(check.name, Counter())[problem.kind] += 1
             raise
         return check.reading(reply, verdict, options), verdict.cost
 
-    async def _verdict(self, check: ReplyCheck, document: Mapping[str, Any]) -> Verdict:
-        """Run a check on a call, at most MAX_PROCESSES at once, and return its verdict. Raises CheckError."""
+    async def value(self, check: ReplyCheck, arguments: Sequence[Any]) -> Any:
+        """Run a check, at most MAX_PROCESSES at once, and return the value that it gives. Raises CheckError."""
         key = check.name, asyncio.get_running_loop()  # a semaphore belongs to one event loop
         run = self._run_command if check.kind == "command" else self._run_in_process
         try:
             async with self._slots.setdefault(key, asyncio.Semaphore(MAX_PROCESSES)):
-                output = await run(check, document)
+                return await run(check, arguments)
         except CheckError:
             raise
         except TimeoutError:
@@ -539,6 +550,9 @@ class ReplyChecks:
             raise CheckError("failed", f": it cannot be started: {error.strerror}", 0.0) from None
         except Exception as problem:  # for example a question nested too deep for JSON
             raise CheckError("failed", f": {type(problem).__name__}") from None
+
+    async def _verdict(self, check: ReplyCheck, arguments: Sequence[Any]) -> Verdict:
+        output = await self.value(check, arguments)
         try:
             verdict = read_verdict(output)
         except ValueError as problem:
@@ -547,20 +561,21 @@ class ReplyChecks:
             raise CheckError("gave nothing", cost=reported_cost(output))
         return verdict
 
-    async def _run_in_process(self, check: ReplyCheck, document: Mapping[str, Any]) -> Any:
+    async def _run_in_process(self, check: ReplyCheck, arguments: Sequence[Any]) -> Any:
         if check.name not in self._pools:
             self._pools[check.name] = CheckPool(check.name)
         call = partial(self._pools[check.name].call, seconds=self.seconds)
         if check.kind == "regex":
-            reply = await call(search_pattern, check.argument, document["answer"], ())
+            reply = await call(search_pattern, check.argument, arguments[0]["answer"], ())
         else:
-            reply = await call(run_check, _as_json([document]))
+            reply = await call(run_check, _as_json(list(arguments)))
         if "failed" in reply:
             raise CheckError("failed", f": {reply['failed']}" if check.kind != "regex" else "")
         return reply["value"]
 
-    async def _run_command(self, check: ReplyCheck, document: Mapping[str, Any]) -> Any:
-        output, status = await run_command(shlex.split(check.argument), _as_json(document).encode(), self.seconds)
+    async def _run_command(self, check: ReplyCheck, arguments: Sequence[Any]) -> Any:
+        content = _as_json(arguments[0]).encode()
+        output, status = await run_command(shlex.split(check.argument), content, self.seconds, silent=self.silent)
         if status < 0:
             raise BrokeDownError(status)
         if status:

@@ -36,7 +36,7 @@ from rcjax.serving.usage import (
 
 
 @dataclass(frozen=True, slots=True)
-class LoggedForm:
+class LoggedNormaliser:
     """Normalises answers as the log did when it compared them."""
 
     compare: AnswerForm
@@ -44,7 +44,7 @@ class LoggedForm:
     def __call__(self, text: str) -> str:
         """Return the normalised answer; "" for an empty one.
 
-        >>> LoggedForm("choice")("The answer is B."), LoggedForm("text")(" 1,000 ")
+        >>> LoggedNormaliser("choice")("The answer is B."), LoggedNormaliser("text")(" 1,000 ")
         ('b', '1000')
         """
         return comparable(text, self.compare) or ""
@@ -63,12 +63,12 @@ def separate_votes(record: Mapping[str, Any]) -> Votes | None:
         record: the policy's record of the model's signal and options.
 
     >>> separate_votes({"signal": "votes", "samples": 3, "apart": True, "compare": "choice"})
-    Votes(samples=3, temperature=None, normalise=LoggedForm(compare='choice'), separate=True)
+    Votes(samples=3, temperature=None, normalise=LoggedNormaliser(compare='choice'), separate=True)
     """
     compare = record.get("compare")
     if record.get("signal") != "votes" or compare not in ANSWER_FORMS or compare == "key":
         return None
-    return Votes(int(record.get("samples", 1)), record.get("temperature"), LoggedForm(compare), separate=True)
+    return Votes(int(record.get("samples", 1)), record.get("temperature"), LoggedNormaliser(compare), separate=True)
 
 
 def second_options(signal: Signal | None) -> Mapping[str, Any] | None:
@@ -113,7 +113,7 @@ class Endpoint:
     """Money per million tokens."""
     mean_cost: float | None
     """Mean cost of a call in a log; None if unknown: then a price is needed."""
-    samples: int = 1
+    votes: int = 1
     """Number of requests for one question, whose answers vote."""
     fixed: frozenset[str] = frozenset()
     """Options that no question replaces."""
@@ -192,16 +192,17 @@ class Endpoint:
         if second is not None and not self.skips_second(query):
             input_tokens += text_bytes(messages) // _BYTES_PER_TOKEN + output_tokens + SECOND_QUESTION_TOKENS
             output_tokens += token_limit(second) or int(pace.tokens)
-        cost = self.samples * float(self.price.money(Tokens(input_tokens, output_tokens))) + (pace.check_cost or 0.0)
+        cost = self.votes * float(self.price.money(Tokens(input_tokens, output_tokens))) + (pace.check_cost or 0.0)
         is_checked = isinstance(self.signal, ReplyCheck)
-        is_bounded = max_tokens and is_text(messages) and not (is_checked and pace.check_cost is None)
-        return max((not is_bounded and self.mean_cost) or 0.0, cost)
+        is_priced = not is_checked or pace.check_cost is not None
+        is_bounded = max_tokens is not None and is_text(messages) and is_priced
+        return cost if is_bounded else max(cost, self.mean_cost or 0.0)
 
     def guess_pace(self) -> Pace:
         """Guess the pace of the model's answers before the first one, from their mean cost if that is known."""
         if self.mean_cost is None or self.price is None or not self.price.output:
             return Pace()
-        answers = self.samples * reply_samples(self.options)
+        answers = self.votes * reply_samples(self.options)
         return Pace.guess(max(1.0, 1e6 * self.mean_cost / float(self.price.output) / answers))
 
     def call_fields(
@@ -244,7 +245,7 @@ class Endpoint:
         if not usage.unanswered and not usage.broken:
             return 0
         options = self.options_for(options)
-        by_pace = max(seconds * pace.tokens_per_second * self.samples, usage.unfinished * pace.tokens) * reply_samples(
+        by_pace = max(seconds * pace.tokens_per_second * self.votes, usage.unfinished * pace.tokens) * reply_samples(
             options
         )
         max_tokens = token_limit(options)
@@ -253,12 +254,13 @@ class Endpoint:
     def _mean_cost_of(self, usage: CallUsage, counted: Decimal | None) -> float:
         """Return the mean cost in the log of the requests whose cost is not `counted`; 0 if no mean is known.
 
-        A call's mean cost is that of one request for each vote and each question. A lost request counts as well as its
-        retry; with prices only if its server may still work on it, since its bytes have a price.
+        The mean cost of a call covers one request per vote and question, so each reply without a count and each lost
+        request cost that mean over votes and questions. With prices, a lost request counts only while its server may
+        still work on it: otherwise its bytes are priced.
         """
         replies = usage.replies if counted is None else usage.replies - len(usage.reported)
         lost = usage.unanswered if self.price is None else usage.unfinished
-        return (self.mean_cost or 0.0) * (replies + lost) / (self.samples * max(usage.questions, 1))
+        return (self.mean_cost or 0.0) * (replies + lost) / (self.votes * max(usage.questions, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +294,7 @@ def make_endpoints(policy: AbstractPolicy, models: Sequence[str], defaults: Requ
             )
         _require_signal(signals[model], model)
         _require_as_tuned(records.get(model, {}), signals[model], model)
-    _require_keys(policy, signals)
+    _require_no_answer_keys(policy, signals)
     require_runnable(signal for signal in signals.values() if isinstance(signal, ReplyCheck))
     endpoints = {}
     for model, signal in signals.items():
@@ -350,7 +352,7 @@ def _require_as_tuned(record: Mapping[str, Any], signal: Any, model: str) -> Non
         raise ValueError(f"signal of {model}: {problem}: leave signal out, or tune again")
 
 
-def _require_keys(policy: AbstractPolicy, signals: Mapping[str, Any]) -> None:
+def _require_no_answer_keys(policy: AbstractPolicy, signals: Mapping[str, Any]) -> None:
     """Refuse a policy that compares keys of answers if a signal of rcjax, which makes no keys, reads the answers."""
     pairs = [pair for rung in policy.rungs for part in rung.cascades for pair in part.agreements.items()]
     keyed = {name for model, one in pairs if one.compare == "key" for name in (model, one.earlier)}

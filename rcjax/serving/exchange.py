@@ -22,7 +22,7 @@ from rcjax.policy.policy import Policy
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, Signal, SignalError
 from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN, as_object
 from rcjax.serving.call_log import Call, CallLog, Query
-from rcjax.serving.check_processes import CheckError, ReplyChecks
+from rcjax.serving.check_processes import CheckError, CheckRunner
 from rcjax.serving.completions import choice_text, join_choices, read_reply
 from rcjax.serving.endpoints import Endpoint
 from rcjax.serving.failures import (
@@ -31,15 +31,15 @@ from rcjax.serving.failures import (
     Failure,
     WithheldError,
     connection_error,
-    in_short,
+    describe_fault,
 )
-from rcjax.serving.models_file import record_request_settings
+from rcjax.serving.models_file import format_request_settings
 from rcjax.serving.openai_client import CompletionRequest, complete, stream
 from rcjax.serving.usage import CallUsage, Pace, reply_samples
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class DeliveredChunk:
     """A piece of an answer that is delivered while it comes, because the policy keeps it in any case."""
 
     model: str
@@ -51,7 +51,7 @@ class Piece:
     """The chunk of the completion, as the endpoint sent it; None after the last."""
 
 
-Deliver = Callable[[Piece], Awaitable[None]]
+Deliver = Callable[[DeliveredChunk], Awaitable[None]]
 """Receives each piece of an answer when it comes."""
 
 SendRequest = Callable[[CompletionRequest, CallUsage], Awaitable[Mapping[str, Any]]]
@@ -97,7 +97,7 @@ class Exchange:
     call: Call = field(init=False, repr=False)
     """The call for the log, set by `end`."""
 
-    async def run(self, send_question: SendRequest, send_second: SendRequest, checks: ReplyChecks) -> None:
+    async def run(self, send_question: SendRequest, send_second: SendRequest, checks: CheckRunner) -> None:
         """Ask the model and read the reply, with a check or a second question. Failures are noted, not raised.
 
         Args:
@@ -128,10 +128,10 @@ class Exchange:
     async def _ask(self, send: SendRequest) -> Mapping[str, Any]:
         """Return the completion of the question. With votes, send the requests concurrently and join their choices."""
         request = self.endpoint.request(self.query.messages, self.endpoint.options_for(self.query.options))
-        if self.endpoint.samples == 1:
+        if self.endpoint.votes == 1:
             return await send(request, self.usage)
         # A call that is cancelled waits until each request has ended: only then is its usage complete.
-        sent = (send(request, self.usage) for _ in range(self.endpoint.samples))
+        sent = (send(request, self.usage) for _ in range(self.endpoint.votes))
         votes = await asyncio.gather(*sent, return_exceptions=True)
         for vote in votes:
             if isinstance(vote, BaseException) and not isinstance(vote, CallError):
@@ -141,7 +141,7 @@ class Exchange:
             raise cast(CallError, votes[0])
         return join_choices(replies)
 
-    async def _read(self, signal: Signal, reply: Reply, send: SendRequest, checks: ReplyChecks) -> Reading:
+    async def _read(self, signal: Signal, reply: Reply, send: SendRequest, checks: CheckRunner) -> Reading:
         endpoint, messages = self.endpoint, self.query.messages
         if isinstance(signal, ReplyCheck):
             self.is_checking, self.check_cost = True, (self.pace and self.pace.check_cost) or 0.0
@@ -229,7 +229,7 @@ def _signal_errors() -> Iterator[None]:
     except SignalError:
         raise
     except Exception as error:
-        raise SignalError(f"the signal failed: {in_short(error)}") from None
+        raise SignalError(f"the signal failed: {describe_fault(error)}") from None
 
 
 _NEUTRAL_NAMES = """
@@ -251,7 +251,7 @@ def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], request_fo
     options = endpoint.options_for({name: value for name, value in overrides.items() if name not in FORM_OPTIONS})
     needed = endpoint.signal.options
     others = {name: value for name, value in options.items() if name not in needed or needed[name] != value}
-    return record_request_settings(endpoint.signal, others, endpoint.price, request_form)
+    return format_request_settings(endpoint.signal, others, endpoint.price, request_form)
 
 
 #: Fields of a chunk that hold no content.
@@ -271,7 +271,7 @@ class Delivery:
     """
 
     deliver: Deliver
-    piece: Piece
+    piece: DeliveredChunk
     """The fields that all pieces share."""
     has_begun: bool = False
     problem: str | None = None
@@ -311,7 +311,7 @@ class Delivery:
         try:
             await self.deliver(replace(self.piece, chunk=chunk))
         except Exception as problem:  # the answer is paid for: it is read to its end, and logged
-            self.problem = in_short(problem)
+            self.problem = describe_fault(problem)
         finally:
             self.seconds_waited += time.monotonic() - start
 
@@ -347,7 +347,7 @@ class ModelCaller:
         check_seconds: float = 30.0,
     ) -> None:
         self.endpoints, self.log = endpoints, log
-        self._checks = ReplyChecks(check_seconds)
+        self._checks = CheckRunner(check_seconds)
         self._records: dict[tuple[str, str, str], str | None] = {}
         self._slots = asyncio.Semaphore(concurrency)
         self.max_shadow_requests = max(1, concurrency // _SLOTS_PER_SHADOW_SLOT)
@@ -393,7 +393,7 @@ class ModelCaller:
         delivery: Delivery | None = None
         send_question: SendRequest = self._send
         if deliver is not None:
-            delivery = Delivery(deliver, Piece(model, query, calls_of(exchanges)))
+            delivery = Delivery(deliver, DeliveredChunk(model, query, calls_of(exchanges)))
             send_question = partial(self._forward, delivery, exchange.endpoint)
         try:
             try:
@@ -405,17 +405,17 @@ class ModelCaller:
                 if delivery is not None and delivery.seconds_waited > (seconds or 0.0) / 2:  # no fault of the model
                     exchange.error, exchange.error_kind = "cancelled: the client reads too slowly", "cancelled"
                     exchange.failure = None
-            if exchange.text is not None:  # an answer counts, though its second question or check failed
+            if exchange.text is not None:  # there is an answer: the error is why it has no confidence
                 exchange.no_confidence = exchange.error
         except asyncio.CancelledError:
             exchange.error, exchange.error_kind = "cancelled: nobody waits for the answer", "cancelled"
             raise
         except Exception as problem:  # a fault of rcjax: without an error, the line would be an answer
-            exchange.error, exchange.error_kind = f"rcjax failed: {in_short(problem)}", "other"
+            exchange.error, exchange.error_kind = f"rcjax failed: {describe_fault(problem)}", "other"
             raise
         finally:
             exchange.end(policy, self._record_of(model, query))
-            exchanges.append(exchange)  # before any warning, which may be an exception: the call is paid for
+            exchanges.append(exchange)  # before warnings, which a filter may turn into exceptions: it is paid
             self._report(exchange)
         if delivery is not None:
             exchange.is_delivered = delivery.has_begun
@@ -439,7 +439,7 @@ class ModelCaller:
         self, delivery: Delivery, endpoint: Endpoint, request: CompletionRequest, usage: CallUsage
     ) -> Mapping[str, Any]:
         """Send a request, and deliver the answer piece by piece while it comes; answers that vote are not delivered."""
-        if endpoint.samples > 1 or (endpoint.signal is not None and request.options.get("n", 1) != 1):
+        if endpoint.votes > 1 or (endpoint.signal is not None and request.options.get("n", 1) != 1):
             return await self._send(request, usage)
         completion = await stream(request, usage, delivery.forward)
         if endpoint.signal is None:
@@ -455,7 +455,7 @@ class ModelCaller:
         """Report an ended exchange to the model's pace, the observer and the log; then warn."""
         query, endpoint, call = exchange.query, exchange.endpoint, exchange.call
         if call.output_tokens and not call.estimated and exchange.pace is not None:
-            votes = min(endpoint.samples, exchange.usage.replies)
+            votes = min(endpoint.votes, exchange.usage.replies)
             answers = votes * reply_samples(endpoint.options_for(query.options))
             exchange.pace.add(call.output_tokens / answers, exchange.usage.reply_seconds / votes)
         if exchange.is_checking and exchange.reading is not None and exchange.pace is not None:
@@ -465,7 +465,7 @@ class ModelCaller:
             try:
                 self._observe(call)
             except Exception as error:  # the answer is paid for: it is given, and logged, all the same
-                problem = in_short(error)
+                problem = describe_fault(error)
         self._log_call(exchange)
         if problem is not None:
             self._warn_once("observe", f"observe= failed, this call is not counted: {problem}")

@@ -117,10 +117,10 @@ def finish_reason_of(choice: Any) -> str | None:
     return reason if isinstance(reason, str) else None
 
 
-def ends_badly(reason: str | None) -> bool:
+def lacks_answer(reason: str | None) -> bool:
     """Return whether a finish reason reports a reply without an answer.
 
-    >>> ends_badly("length"), ends_badly("content_filter: RECITATION"), ends_badly("MALFORMED_FUNCTION_CALL")
+    >>> lacks_answer("length"), lacks_answer("content_filter: RECITATION"), lacks_answer("MALFORMED_FUNCTION_CALL")
     (False, True, True)
     """
     return reason is not None and not _NO_ANSWER.isdisjoint(_words(reason))
@@ -144,7 +144,7 @@ def choice_failure(choice: Any) -> CallError | None:
     'a failure in place of an answer (502)'
     """
     reason, error = finish_reason_of(choice), choice.get("error")
-    if not error and (is_withheld(choice) or not ends_badly(reason)):
+    if not error and (is_withheld(choice) or not lacks_answer(reason)):
         return None
     return _reported_error("a failure", error if error else None, reason, transient=True)
 
@@ -180,7 +180,7 @@ def body_failure(data: Any) -> CallError | None:
 
 
 def _reported_error(noun: str, error: Any, reason: str | None, *, transient: bool) -> CallError:
-    word = error_word(error) or (reason if reason and re.fullmatch(r"[A-Za-z_]{1,40}", reason) else None)
+    word = error_code_of(error) or (reason if reason and re.fullmatch(r"[A-Za-z_]{1,40}", reason) else None)
     status = int(word) if word and re.fullmatch(r"[45]\d\d", word) else None
     may_retry = is_transient(status) if status is not None else transient or word in _TRANSIENT
     kind = f"{noun} in place of an answer"
@@ -227,7 +227,7 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def error_word(body: Any) -> str | None:
+def error_code_of(body: Any) -> str | None:
     """Return the code or type of an error if it is a number or a word in lower case, not a text; else None."""
     words = [as_object(body).get(key) for key in ("code", "type")]
     texts = [str(word) for word in words if isinstance(word, str) or type(word) is int]
@@ -239,7 +239,7 @@ def error_word(body: Any) -> str | None:
 NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached", "insufficient_credits", "payment_required")
 
 
-def in_short(problem: BaseException) -> str:
+def describe_fault(problem: BaseException) -> str:
     """Describe an error by its kind and place, without its message, which may quote a prompt or a reply."""
     last = extract_tb(problem.__traceback__)[-1]
     return f"{type(problem).__name__} in {Path(last.filename).name}, line {last.lineno}"

@@ -211,12 +211,12 @@ def describe_listed(models: Iterable[ModelSettings]) -> list[str]:
     return [f"prices per million tokens by {GenaiPrices().name}", *lines] if lines else []
 
 
-def describe_changes(before: Mapping[str, ModelSettings], after: Mapping[str, ModelSettings]) -> Iterator[str]:
+def describe_model_changes(before: Mapping[str, ModelSettings], after: Mapping[str, ModelSettings]) -> Iterator[str]:
     """Yield a phrase for each model that is new, gone, or set otherwise.
 
     >>> small = ModelSettings("small", "small", Price(0.1, 0.4))
     >>> dear = replace(small, price=Price(0.2, 0.4), options={"seed": 1})
-    >>> [*describe_changes({"small": small, "old": small}, {"small": dear, "new": small})]
+    >>> [*describe_model_changes({"small": small, "old": small}, {"small": dear, "new": small})]
     ['small: input 0.1 → 0.2, other options', 'new is added', 'old is gone']
     """
     for name, model in after.items():
@@ -303,15 +303,15 @@ _MAX_STOP_LENGTH, _MAX_NUMBER = 32, 10**15
 _MAX_OPTIONS_LENGTH = 8192  # characters of the options that are kept: longer options are no sampling options
 
 
-def recorded_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
+def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
     """Return (the options that a log and a policy keep, a digest of the others or None).
 
     Sampling options are kept; headers, content and secrets are not. The digest leaves out options of the endpoint, and
     options with a secret's name, so that a new key leaves the record as it is.
 
-    >>> recorded_options({"max_tokens": 1, "extra_headers": {"X": "y"}, "extra_body": {"top_k": 2, "api_key": "k"}})
+    >>> split_options({"max_tokens": 1, "extra_headers": {"X": "y"}, "extra_body": {"top_k": 2, "api_key": "k"}})
     ({'max_tokens': 1, 'extra_body': {'top_k': 2}}, None)
-    >>> recorded_options({"documents": ["…"]})
+    >>> split_options({"documents": ["…"]})
     ({}, '92bfece5a8f34ae4')
     """
     kept, others = _split(options)
@@ -367,7 +367,7 @@ def _is_secret(name: str) -> bool:
     return any(part in plain for part in _SECRET) and not plain.endswith("tokens")
 
 
-def record_request_settings(
+def format_request_settings(
     signal: Any, options: Mapping[str, Any], price: Price | None, request_form: str = PLAIN
 ) -> str:
     """Return a model's signal, options and price as JSON for a log, without values that JSON cannot hold.
@@ -381,14 +381,14 @@ def record_request_settings(
         request_form: the form of the request (`rcjax.policy.signals.answers`), recorded if a check judges it.
 
     >>> from rcjax.policy.signals import Choice
-    >>> record_request_settings(Choice(("A", "B")), {"max_tokens": 1}, Price(1, 2))  # doctest: +NORMALIZE_WHITESPACE
+    >>> format_request_settings(Choice(("A", "B")), {"max_tokens": 1}, Price(1, 2))  # doctest: +NORMALIZE_WHITESPACE
     '{"choices": ["A", "B"], "options": {"max_tokens": 1}, "prices": {"input": 1.0, "output": 2.0}, "signal": "choice",
     "top": 20}'
     """
-    # An entry is left out if it has an option that a log does not keep: the rest would describe another signal.
+    # Leave out an entry, such as second_options, of which a log keeps only a part: it would describe another signal.
     entries = record_signal(signal).items()
-    entries = {k: v for k, v in entries if not isinstance(v, Mapping) or recorded_options(v)[0] == v}
-    kept, others = recorded_options(_json_safe(options))
+    entries = {k: v for k, v in entries if not isinstance(v, Mapping) or split_options(v)[0] == v}
+    kept, others = split_options(_json_safe(options))
     judged_form = (
         request_form if isinstance(signal, ReplyCheck) and (request_form != PLAIN or signal.kind == "call") else None
     )

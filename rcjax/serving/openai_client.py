@@ -35,7 +35,7 @@ from rcjax.serving.failures import (
     CallError,
     Failure,
     connection_error,
-    error_word,
+    error_code_of,
     is_transient,
     malformed_error,
     read_retry_after,
@@ -196,7 +196,7 @@ def fair_queue(kind: str) -> FairQueue:
     return kinds[kind]
 
 
-_PIECE = 2_048  # bytes of a stream that a task reads in its turn: some ten chunks, .5 ms
+_TURN_BYTES = 2_048  # bytes of a stream that a task reads in its turn: some ten chunks, .5 ms
 
 
 class LimitedStream(HTTP.AsyncByteStream):
@@ -228,9 +228,9 @@ class LimitedStream(HTTP.AsyncByteStream):
                 return
             if self._by_pieces:
                 turns = fair_queue("pieces")
-                for start in range(0, len(part), _PIECE):
+                for start in range(0, len(part), _TURN_BYTES):
                     await turns.wait_turn()
-                    yield part[start : start + _PIECE]
+                    yield part[start : start + _TURN_BYTES]
             elif request_memory.get().reserve(len(part)):
                 yield part
             else:
@@ -343,8 +343,8 @@ _MAX_WAIT = 120.0  # longest back-off in seconds that a server may ask for; else
 def _retry_wait(failure: Failure, retries: int, end: float | None) -> float | None:
     """Return the seconds before the next attempt, as OpenAI's client computes them; None if no retry is of use.
 
-    A wait beyond the end of the call is of no use: the next model is asked at once. Nor is a second request after an
-    answer that took too long: it would be as slow, and both are charged.
+    A wait beyond the end of the call is of no use: the next model is asked at once. A request whose answer took too
+    long is not repeated: the second would be as slow, and both may be charged.
     """
     if not failure.transient or (failure.timed_out and failure.charged):
         return None
@@ -436,7 +436,7 @@ def _error_of_client(error: Exception, connected: bool = False) -> CallError:
         # Without a connection, nothing was sent that could be charged.
         return connection_error(timed_out=timed_out, charged=kinds.isdisjoint(_UNSENT))
     if isinstance(error, openai.APIError):
-        code, name, kind, failure = error_word(error.body), type(error).__name__, "other", Failure(charged=True)
+        code, name, kind, failure = error_code_of(error.body), type(error).__name__, "other", Failure(charged=True)
         if isinstance(error, openai.APIStatusError):
             status, name, headers = error.status_code, f"HTTP {error.status_code}", error.response.headers
             kind = name if status in _STATUSES else "HTTP other"

@@ -284,20 +284,21 @@ ANSWER_SECONDS = 2.0  # seconds for an answer of the store
 _SECONDS_KEPT_IDLE = 28 * 86_400  # seconds that a balance or a count of queries is kept after its last query
 _INFINITE = 1e300  # no bound, as a number that the store can read
 
-# Processes restore a store that lost its data. A total that only grows never falls below the amount that a process has
-# read. A balance that the store lacks begins with the amount that a process has read.
+# The store may have lost its data. A total that only grows is at least what this process has read (floor). A missing
+# balance starts from what this process has read (start).
 _SCRIPT = """
-local amount = math.max(tonumber(redis.call('HGET', KEYS[1], 'amount') or ARGV[10]), tonumber(ARGV[4]))
-local queries = math.max(tonumber(redis.call('HGET', KEYS[1], 'queries') or '0'), tonumber(ARGV[5]))
-if tonumber(ARGV[1]) > tonumber(redis.call('GET', KEYS[2]) or '0') then
-    amount = math.max(-tonumber(ARGV[6]), math.min(amount + tonumber(ARGV[2]), tonumber(ARGV[6])))
-    queries = queries + tonumber(ARGV[3])
-    redis.call('SET', KEYS[2], ARGV[1], 'EX', ARGV[7])
+local number, paid, paid_queries, floor, floor_queries, cap, keep, count, keep_count, start = unpack(ARGV)
+local amount = math.max(tonumber(redis.call('HGET', KEYS[1], 'amount') or start), tonumber(floor))
+local queries = math.max(tonumber(redis.call('HGET', KEYS[1], 'queries') or '0'), tonumber(floor_queries))
+if tonumber(number) > tonumber(redis.call('GET', KEYS[2]) or '0') then
+    amount = math.max(-tonumber(cap), math.min(amount + tonumber(paid), tonumber(cap)))
+    queries = queries + tonumber(paid_queries)
+    redis.call('SET', KEYS[2], number, 'EX', keep)
 end
-if ARGV[8] ~= '' then redis.call('SET', KEYS[3], ARGV[8], 'EX', ARGV[9]) end
+if count ~= '' then redis.call('SET', KEYS[3], count, 'EX', keep_count) end
 local amount_text, queries_text = string.format('%.17g', amount), string.format('%.17g', queries)
 redis.call('HSET', KEYS[1], 'amount', amount_text, 'queries', queries_text)
-redis.call('EXPIRE', KEYS[1], ARGV[7])
+redis.call('EXPIRE', KEYS[1], keep)
 return {amount_text, queries_text, redis.call('GET', KEYS[3]) or ''}
 """
 

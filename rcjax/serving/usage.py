@@ -172,7 +172,7 @@ class CallUsage:
     def _costs(self, price: Price | None) -> list[tuple[Decimal | None, Decimal | None]]:
         """Return (the reported cost, the cost by price) of each reply that reports tokens."""
         exact = price and price.exact
-        return [(_reported_cost(report), exact and exact.money(tokens)) for tokens, report in self.reported]
+        return [(_cost_in_usage(report), exact and exact.money(tokens)) for tokens, report in self.reported]
 
     def remarks(self, price: Price | None) -> list[str]:
         """Return sentences for people about unusual ways in which the money was computed."""
@@ -236,7 +236,7 @@ def usage_of(body: Mapping[str, Any]) -> Any:
     return next((usage for usage in usages if usage), None)
 
 
-def _reported_cost(report: Mapping[str, Any]) -> Decimal | None:
+def _cost_in_usage(report: Mapping[str, Any]) -> Decimal | None:
     """Return the cost that a reply reports, with the provider's charge to the user's own key; None without one."""
     cost = _money(report.get("cost"))
     upstream = _money(as_object(report.get("cost_details")).get("upstream_inference_cost"))

@@ -135,10 +135,10 @@ def breaks(name, monkeypatch, place):
         return "regex:^(a+)+$", "takes more than 1 seconds"
     if name == "function":
         (place / "fails_once.py").write_text("def right(text, reference):\n    return 1 // ('wicked' not in text)\n")
-        return "python:fails_once:right", "python:fails_once:right failed: ZeroDivisionError"
+        return "python:fails_once:right", "python:fails_once:right: the check failed: ZeroDivisionError"
     if name == "program":
         (place / "breaks.py").write_text(BREAKING)
-        return f"command:{sys.executable} breaks.py", "has ended with status 3"
+        return f"command:{sys.executable} breaks.py", "the check failed: it ended with status 3"
     return "judge:tiny", "the judge tiny: HTTP 400"
 
 

@@ -167,19 +167,19 @@ def test_requests_that_began_before_a_reload_count_after_it(clock):
 
 def test_money_put_aside_stays_aside_after_a_reload(clock):
     before, after = Billing(LADDER, "policy", None), Billing(LADDER, "policy", None, stops_at_budget=True)
-    with before.reserve_candidate([150.0], float):
+    with before.choose_and_reserve([150.0], float):
         after.continue_from(before)
-        with pytest.raises(BudgetSpentError), after.reserve_candidate([100.0], float):
+        with pytest.raises(BudgetSpentError), after.choose_and_reserve([100.0], float):
             pass
-    with after.reserve_candidate([100.0], float) as chosen:
+    with after.choose_and_reserve([100.0], float) as chosen:
         assert chosen == 100.0
 
 
 def test_money_that_running_requests_reserve_is_refused_for_a_moment_alone(clock):
     billing = Billing(LADDER, "policy", None, stops_at_budget=True)
-    with billing.reserve_candidate([150.0], float):
+    with billing.choose_and_reserve([150.0], float):
         for costs, end in (([100.0], None), ([300.0, 100.0], None), ([201.0], START + DAY)):
-            with pytest.raises(BudgetSpentError) as refused, billing.reserve_candidate(costs, float):
+            with pytest.raises(BudgetSpentError) as refused, billing.choose_and_reserve(costs, float):
                 pass
             assert refused.value.end == end
             assert ("try again" in str(refused.value)) == (end is None)

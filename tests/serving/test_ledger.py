@@ -288,12 +288,12 @@ def test_the_spending_of_a_client_or_policy_that_is_new_while_the_ledger_is_away
     with pytest.raises(SpendingUnknownError, match="is not known now"), limits.reserve(new, lambda: 0.1):
         pass
     stopping = Billing(LADDER, name, None, one, stops_at_budget=True)
-    with pytest.raises(SpendingUnknownError), stopping.reserve_candidate(("dear", "cheap"), lambda _: 0.0):
+    with pytest.raises(SpendingUnknownError), stopping.choose_and_reserve(("dear", "cheap"), lambda _: 0.0):
         pass
     billing = Billing(LADDER, name, None, one)
     assert billing.position == 0.0
     with (
-        billing.reserve_candidate(("dear", "cheap"), lambda _: 0.0) as candidate,
+        billing.choose_and_reserve(("dear", "cheap"), lambda _: 0.0) as candidate,
         billing.reserve_shadow(0.0) as is_paid,
     ):
         assert (candidate, is_paid) == ("cheap", False)

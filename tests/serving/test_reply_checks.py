@@ -26,7 +26,7 @@ from rcjax.policy.signals.answers import canonical_calls
 from rcjax.policy.signals.signal import record_signal, signal_from_record
 from rcjax.serving import check_processes, exchange
 from rcjax.serving.call_log import CallLog, Query
-from rcjax.serving.check_processes import CheckPool, ReplyChecks, require_runnable
+from rcjax.serving.check_processes import CheckPool, CheckRunner, require_runnable
 from rcjax.serving.completions import read_reply
 from rcjax.serving.endpoints import Endpoint
 from rcjax.serving.usage import Pace
@@ -50,7 +50,7 @@ def verdicts(names, reply=REPLY, options=None):
 
     Checks that never end have a second, others as long as a busy machine takes.
     """
-    checks, costs = ReplyChecks(60.0), {}
+    checks, costs = CheckRunner(60.0), {}
 
     async def one(name):
         checks.seconds = 1.0 if name.endswith(("hangs", "wait")) else 60.0
@@ -111,7 +111,7 @@ def test_functions_and_programs_pass_fail_hang_break_down_flood_and_talk_nonsens
 def test_a_check_without_a_verdict_is_paid(output, cost, estimated, monkeypatch):
     """It cost nothing: a judge costs what it reports, or else what earlier checks cost in the mean."""
 
-    async def run_command(command, document, seconds):
+    async def run_command(command, document, seconds, silent):
         if isinstance(output, BaseException):
             raise output
         return output.encode() if isinstance(output, str) else json.dumps(output).encode(), 0
@@ -126,7 +126,7 @@ def test_a_check_without_a_verdict_is_paid(output, cost, estimated, monkeypatch)
         endpoint = Endpoint(None, "m", ReplyCheck("command:./judge"), {}, Price(1, 10), None)
         one = exchange.Exchange(Query("q", ASKED), "m", endpoint, pace=pace)
         with contextlib.suppress(asyncio.CancelledError):
-            await one.run(send, send, ReplyChecks(60.0))
+            await one.run(send, send, CheckRunner(60.0))
         return one.end()
 
     call = asyncio.run(main())
@@ -180,7 +180,7 @@ BUILT_IN = [
 
 def test_checks_that_are_built_in():
     async def ask():
-        checks, came = ReplyChecks(60.0), []
+        checks, came = CheckRunner(60.0), []
         for name, text, form, _ in BUILT_IN:
             checks.seconds = 1.0 if form is HOSTILE else 60.0
             try:
@@ -230,7 +230,7 @@ CALLS = [
 
 def test_calls_are_held_to_the_tools_of_the_request():
     async def ask():
-        checks, came = ReplyChecks(60.0), []
+        checks, came = CheckRunner(60.0), []
         for calls, options, _ in CALLS:
             try:
                 reply = Reply(("",), tool_calls=tuple(calls))
@@ -251,7 +251,7 @@ def test_a_check_of_the_users_own_gives_the_key_of_an_answer(place):
     (place / "keyed.py").write_text("def key(call):\n    return {'confidence': 0.5, 'key': call['answer'].lower()}\n")
 
     async def ask():
-        checks = ReplyChecks(60.0)
+        checks = CheckRunner(60.0)
         reading, _ = await checks.reading(ReplyCheck("python:keyed:key"), ASKED, Reply(("PARIS",)), {})
         await checks.close()
         return reading
@@ -408,9 +408,9 @@ def test_an_event_loop_does_not_wait_for_the_end_of_a_pool():
 
 def test_a_script_without_a_guard_is_not_run_again(place):
     (place / "script.py").write_text(
-        "import asyncio\nfrom rcjax.serving.check_processes import ReplyChecks\n"
+        "import asyncio\nfrom rcjax.serving.check_processes import CheckRunner\n"
         "from rcjax.policy.signals import ReplyCheck, Reply\n"
-        "async def main():\n    checks = ReplyChecks(60.0)\n"
+        "async def main():\n    checks = CheckRunner(60.0)\n"
         "    print(await checks.reading(ReplyCheck('python:of_a_test:passes'), [], Reply(('B',)), {}))\n"
         "asyncio.run(main())\n"
     )

@@ -18,21 +18,21 @@ from rcjax._base.tokens import Price
 from rcjax.policy import signals
 from rcjax.policy.signals.signal import (
     SIGNAL_NAMES,
-    PickedChoice,
+    ChoiceNormaliser,
     describe_difference,
     signal_by_name,
     signal_from_record,
 )
 from rcjax.serving.call_log import Call, CallLog, Query
 from rcjax.serving.cascade import Cascade
-from rcjax.serving.models_file import ServedModel, record_request_settings, recorded_options
+from rcjax.serving.models_file import ServedModel, format_request_settings, split_options
 
 PRICE = Price(Decimal("0.1"), Decimal("0.4"))
 SIGNALS = [
     signals.Choice(("A", "B"), top=5),
     signals.Verification(yes=("J",), second_options={"max_tokens": 2}),
     signals.Votes(samples=3),
-    signals.Votes(normalise=PickedChoice(("A", "B"))),
+    signals.Votes(normalise=ChoiceNormaliser(("A", "B"))),
     signals.Stated(question=None),
     *(signal_by_name(name, choices) for name in SIGNAL_NAMES for choices in ((), ("A", "B"))),
 ]
@@ -40,11 +40,11 @@ SIGNALS = [
 
 @pytest.mark.parametrize("signal", SIGNALS, ids=lambda signal: type(signal).__name__)
 def test_a_record_makes_the_signal_again(signal):
-    record = json.loads(record_request_settings(signal, {"temperature": 0.5}, PRICE))
+    record = json.loads(format_request_settings(signal, {"temperature": 0.5}, PRICE))
     assert signal_from_record(record) == signal
     assert describe_difference(record, signal) is None
     assert (record["options"], record["prices"]) == ({"temperature": 0.5}, {"input": 0.1, "output": 0.4})
-    assert "prices" not in json.loads(record_request_settings(signal, {}, None))
+    assert "prices" not in json.loads(format_request_settings(signal, {}, None))
 
 
 class Own:
@@ -63,7 +63,7 @@ def test_neither_secrets_nor_what_json_cannot_hold_is_kept():
     secret = {"extra_headers": {"Authorization": "Bearer s3cret"}, "extra_query": {"key": "s3cret"}}
     hidden = {**secret, "extra_body": {"api_key": "s3cret", "think": False}}
     odd = {"response_format": Own, "stop": object(), "seed": math.nan, "logit_bias": {1: 2, "a": 3}}
-    text = record_request_settings(
+    text = format_request_settings(
         signals.Verification(second_options={**secret, "max_tokens": 1}), {**hidden, **odd}, None
     )
     record = json.loads(text)
@@ -74,7 +74,7 @@ def test_neither_secrets_nor_what_json_cannot_hold_is_kept():
 
 
 def test_a_policy_is_not_served_by_another_signal_than_that_of_its_log():
-    record = json.loads(record_request_settings(signals.Choice(("A", "B")), {}, PRICE))
+    record = json.loads(format_request_settings(signals.Choice(("A", "B")), {}, PRICE))
     policy = dataclasses.replace(POLICY, provenance={**POLICY.provenance, "request_settings": {"small": record}})
     with pytest.raises(ValueError, match=r"signal of small: .* signal is 'stated', not 'choice'"):
         Cascade(policy, AsyncOpenAI(api_key="k"), signal=signals.Stated())
@@ -192,12 +192,12 @@ KEPT = [
 
 def test_options_outside_the_list_become_a_digest():
     for name, options in HIDDEN.items():
-        text = record_request_settings(signals.Choice(), {"max_tokens": 1, **options}, PRICE)
+        text = format_request_settings(signals.Choice(), {"max_tokens": 1, **options}, PRICE)
         assert ("s3cret" in text, len(text) < 1000) == (False, True), name
         record = json.loads(text)
         assert (len(record["others"]), record["options"]["max_tokens"]) == (16, 1), name
         assert signal_from_record(record) == signals.Choice()
-        assert recorded_options(record["options"]) == (record["options"], None)
+        assert split_options(record["options"]) == (record["options"], None)
 
 
 def test_no_options_make_a_record_long():
@@ -207,7 +207,7 @@ def test_no_options_make_a_record_long():
         nested = {"options": nested, "stop": ["x" * 32] * 64}
     wide = {name: ["A" * 32] * 64 for name in ("effort", "min_p", "priority", "seed", "top_k", "type", "verbosity")}
     texts = [
-        record_request_settings(signals.Choice(), {"extra_body": one}, PRICE)
+        format_request_settings(signals.Choice(), {"extra_body": one}, PRICE)
         for one in (nested, wide, wide | {"seed": 1})
     ]
     assert max(map(len, texts)) < 16_000
@@ -215,11 +215,11 @@ def test_no_options_make_a_record_long():
 
 
 def test_sampling_options_are_recorded():
-    assert [recorded_options(options) for options in KEPT] == [(options, None) for options in KEPT]
+    assert [split_options(options) for options in KEPT] == [(options, None) for options in KEPT]
 
 
 def test_other_options_have_other_digests_and_another_key_has_not():
     one, other = ({"documents": [text], "extra_headers": {"a": text}} for text in "ab")
-    assert recorded_options(one) != recorded_options(other)
-    assert recorded_options(one) == recorded_options({"documents": ["a"]})
-    assert recorded_options({"extra_body": {"api_key": "k"}}) == ({}, None)
+    assert split_options(one) != split_options(other)
+    assert split_options(one) == split_options({"documents": ["a"]})
+    assert split_options({"extra_body": {"api_key": "k"}}) == ({}, None)

@@ -14,7 +14,7 @@ from rcjax._base.tokens import Price
 from rcjax.policy import signals
 from rcjax.serving.call_log import Query
 from rcjax.serving.endpoints import Endpoint
-from rcjax.serving.exchange import _MAX_HELD_CHUNKS, Delivery, ModelCaller, Piece
+from rcjax.serving.exchange import _MAX_HELD_CHUNKS, DeliveredChunk, Delivery, ModelCaller
 from rcjax.serving.usage import Pace
 
 
@@ -107,7 +107,7 @@ def test_a_first_text_after_many_empty_chunks_is_delivered():
         delivered.append(piece.chunk)
 
     async def main():
-        delivery = Delivery(deliver, Piece("large", Query("q", ()), ()))
+        delivery = Delivery(deliver, DeliveredChunk("large", Query("q", ()), ()))
         for text in ["", *[""] * _MAX_HELD_CHUNKS, "Par", "is"]:
             await delivery.forward({"choices": [{"index": 0, "delta": {"content": text}}]})
 

@@ -16,7 +16,7 @@ from rcjax.policy import Policy, Rule, signals
 from rcjax.policy.signals.signal import describe_difference, record_signal
 from rcjax.serving.call_log import CallLog, Query
 from rcjax.serving.cascade import Cascade
-from rcjax.serving.endpoints import Endpoint, LoggedForm, separate_votes
+from rcjax.serving.endpoints import Endpoint, LoggedNormaliser, separate_votes
 from rcjax.serving.exchange import Exchange, ModelCaller
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
@@ -206,7 +206,7 @@ def test_records_tell_the_votes_and_make_the_signal_again(tmp_path):
         "signal": "votes", "samples": 3, "apart": True, "compare": "text",
     }  # fmt: skip
     again = separate_votes(record)
-    assert again.normalise == LoggedForm("text")
+    assert again.normalise == LoggedNormaliser("text")
     assert describe_difference(record, again) is None
     assert record_signal(signals.Votes()) == {"signal": "votes", "samples": 5, "temperature": 0.7}
     asked = {"request_settings": {"small": record, "large": {"signal": "mean"}}}

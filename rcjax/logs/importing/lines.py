@@ -50,7 +50,7 @@ from rcjax.logs.columns import (
 from rcjax.logs.errors import LogError, listed, near
 from rcjax.logs.sources import SEPARATED, TABLES, TextFile, load_table, open_text
 from rcjax.policy.decisions import NO_CONFIDENCE
-from rcjax.serving.failures import ends_badly
+from rcjax.serving.failures import lacks_answer
 
 #: An answer, by the names in the module's docstring.
 Line = dict[str, Any]
@@ -145,7 +145,7 @@ def check_line(line: Line) -> Line:
             raise WrongValueError(f"{name} is {value!r:.40}, no text")
         if value is not None:
             line[name] = value.encode(errors="replace").decode()
-    if ends_badly(line.get("finish")) and (line.get("error") is None or line.get("has_no_confidence")):
+    if lacks_answer(line.get("finish")) and (line.get("error") is None or line.get("has_no_confidence")):
         line |= {"error": f"with a failure in place of an answer ({line['finish']:.40})", "has_no_confidence": False}
     for name in ("query", "model"):
         line[name] = unicodedata.normalize("NFC", line[name]).strip()

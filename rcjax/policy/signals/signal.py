@@ -402,7 +402,7 @@ SIGNAL_NAMES = tuple(_KINDS)
 
 
 @dataclass(frozen=True, slots=True)
-class PickedChoice:
+class ChoiceNormaliser:
     """The normalisation of votes on choices."""
 
     choices: tuple[str, ...]
@@ -438,7 +438,7 @@ def signal_by_name(name: str, choices: Sequence[str] = ()) -> Signal:
     if name == "choice":
         return Choice(choices) if choices else Choice()
     if name == "votes" and choices:
-        return Votes(normalise=PickedChoice(choices))
+        return Votes(normalise=ChoiceNormaliser(choices))
     return _KINDS[name]()
 
 
@@ -461,7 +461,7 @@ def record_signal(signal: Any) -> dict[str, Any]:
 
 
 def _record_comparison(normalise: Any) -> dict[str, Any]:
-    if isinstance(normalise, PickedChoice):
+    if isinstance(normalise, ChoiceNormaliser):
         return {"choices": list(normalise.choices)}
     compare = getattr(normalise, "compare", None)
     if isinstance(compare, str):
@@ -503,7 +503,7 @@ def signal_from_record(record: Mapping[str, Any]) -> Signal | None:
     if name == "votes":
         values["separate"] = values.pop("apart", False)
     if name == "votes" and "choices" in values:
-        values["normalise"] = PickedChoice(values.pop("choices"))
+        values["normalise"] = ChoiceNormaliser(values.pop("choices"))
     try:
         return _KINDS[str(name)](**values)
     except TypeError:  # the file was edited by hand

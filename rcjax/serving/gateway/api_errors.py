@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rcjax.serving.billing import BudgetSpentError, SpendingUnknownError
-from rcjax.serving.failures import NO_CREDIT, Failure, in_short
+from rcjax.serving.failures import NO_CREDIT, Failure, describe_fault
 
 
 @dataclass(eq=False)
@@ -108,9 +108,9 @@ def upstream_error(failure: Failure | None, errors: Sequence[str]) -> ApiError:
     return ApiError(status, problem, failure.code or reason, retry_after=retry_after, counted_as=reason)
 
 
-def fault_within(problem: Exception, query: str) -> ApiError:
+def log_fault(problem: Exception, query: str) -> ApiError:
     """Log an internal fault without its message, which may quote a prompt, and return the client's error."""
     traceback = problem if os.environ.get("RCJAX_TRACEBACK") else None  # it shows the message, too
     logger = logging.getLogger("rcjax.serving")
-    logger.error("query %s failed within rcjax: %s", query, in_short(problem), exc_info=traceback)
+    logger.error("query %s failed within rcjax: %s", query, describe_fault(problem), exc_info=traceback)
     return ApiError(500, "rcjax itself failed: its standard error says where", "internal_error")

@@ -32,7 +32,7 @@ from rcjax.serving.endpoints import THINKING, Endpoint, checked_options, within_
 from rcjax.serving.exchange import ModelCaller
 from rcjax.serving.gateway.chat_request import ChatRequest, RequestLimits
 from rcjax.serving.gateway.clients import KeyRing
-from rcjax.serving.models_file import ModelSettings, describe_changes, describe_variable, read_models
+from rcjax.serving.models_file import ModelSettings, describe_model_changes, describe_variable, read_models
 from rcjax.serving.openai_client import make_api_client, openai
 from rcjax.serving.totals import Ledger, TotalsFile
 from rcjax.serving.usage import TOKEN_LIMITS, token_limit
@@ -171,21 +171,21 @@ class EndpointConnections:
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
-        self._clients: dict[tuple[str | None, str], openai.AsyncOpenAI] = {}
+        self._api_clients: dict[tuple[str | None, str], openai.AsyncOpenAI] = {}
 
     def api_client(self, model: ModelSettings) -> openai.AsyncOpenAI:
         """Return the client of a model's endpoint. Raises ValueError for an invalid key or address."""
         endpoint = model.base_url, model.key()
-        if endpoint not in self._clients:
+        if endpoint not in self._api_clients:
             address, query = model.address()
-            self._clients[endpoint] = make_api_client(
+            self._api_clients[endpoint] = make_api_client(
                 base_url=address, key=endpoint[1], timeout=self._timeout, query=query
             )
-        return self._clients[endpoint]
+        return self._api_clients[endpoint]
 
     async def close(self) -> None:
         """Close all connections, even if some fail to close, and raise the first error at the end."""
-        await gather_all(client.close() for client in self._clients.values())
+        await gather_all(client.close() for client in self._api_clients.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +275,7 @@ class Catalog:
             yield f"policy {name} is {deployment.digest} from now on: {deployment.describe_models()}"
             yield from (f"policy {name}, {line}" for line in deployment.describe_other_calls())
         if self.models != before.models:
-            yield f"{models} is loaded: {'; '.join(describe_changes(before.models, self.models))}"
+            yield f"{models} is loaded: {'; '.join(describe_model_changes(before.models, self.models))}"
         if self.key_ring.named != before.key_ring.named:
             yield f"the file of keys is loaded: {', '.join(client.name or '' for client in self.key_ring.named)}"
         elif not changed and self.models == before.models:
@@ -437,7 +437,7 @@ class CatalogMaker:
     def _endpoint(self, model: ModelSettings) -> Endpoint:
         """Make a model's endpoint for answers that no policy judges.
 
-        Of the file's options, the endpoint has only `extra_*` and `_OPERATOR_OPTIONS`; the client chooses the others.
+        The endpoint keeps `extra_*` and `_OPERATOR_OPTIONS` of the file; the client chooses the other options.
         Raises ValueError, which names the file and the model.
         """
         limits = self.settings.limits

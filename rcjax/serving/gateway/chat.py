@@ -25,7 +25,7 @@ from rcjax.serving.billing import BudgetSpentError, SpendingUnknownError, reserv
 from rcjax.serving.call_log import Query
 from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.completions import text_or_calls
-from rcjax.serving.exchange import Exchange, Piece, calls_of
+from rcjax.serving.exchange import DeliveredChunk, Exchange, calls_of
 from rcjax.serving.gateway.api_errors import ApiError, money_error, upstream_error
 from rcjax.serving.gateway.catalog import Catalog, Deployment, Settings
 from rcjax.serving.gateway.chat_request import ChatRequest, id_headers, parse_chat_request, read_object
@@ -244,9 +244,9 @@ class RequestHandler:
         return max(self.settings.limits.deadline - (time.perf_counter() - self.start), 1e-3)
 
     @property
-    def _status(self) -> Literal["answered", "passed on", "not judged"]:
+    def _status(self) -> Literal["answered", "by name", "not judged"]:
         """The status of an answer that a model has given."""
-        return "answered" if self._is_judged else "passed on" if self._deployment is None else "not judged"
+        return "answered" if self._is_judged else "by name" if self._deployment is None else "not judged"
 
     def _make_query(self) -> Query:
         """Make the query of the request."""
@@ -284,7 +284,7 @@ class RequestHandler:
     async def _ask_model(self, deployment: Deployment | None) -> Result:
         query = replace(
             self._make_query(),
-            not_judged="passed on" if deployment is None else ", ".join(self._why_not_judged),
+            not_judged="by name" if deployment is None else ", ".join(self._why_not_judged),
             charge=None if deployment is None else deployment.cascade.billing.charge,
         )
         exchanges, model_caller = list[Exchange](), self.catalog.unjudged_model_caller
@@ -302,8 +302,8 @@ class RequestHandler:
     def _reserve_model(self, deployment: Deployment | None, estimate_cost: Callable[[str], float]) -> Iterator[str]:
         """Yield the model of an answer that is not judged, and put its cost aside until the request ends.
 
-        The request names the model, or a policy. Of a policy, the last model answers, or the last model of its cheapest
-        rung if the money does not cover the policy's last model.
+        If the request names a model, that model. If it names a policy: its last model or, if the money does not cover
+        that, the last model of its cheapest rung.
         """
         if deployment is None:
             yield self.request.model
@@ -311,10 +311,10 @@ class RequestHandler:
         candidates = deployment.policy.models[-1], deployment.policy.rungs[0].models[-1]
         billing = deployment.cascade.billing
         billing.catch_up()
-        with billing.reserve_candidate(candidates, estimate_cost, self.context.client.name) as model:
+        with billing.choose_and_reserve(candidates, estimate_cost, self.context.client.name) as model:
             yield model
 
-    async def _send_piece(self, piece: Piece) -> None:
+    async def _send_piece(self, piece: DeliveredChunk) -> None:
         """Send a piece of a stream."""
         try:
             if piece.chunk is not None:
@@ -325,7 +325,7 @@ class RequestHandler:
             self._delivery_problem = problem
             raise
 
-    async def _send_chunk(self, piece: Piece, chunk: Mapping[str, Any]) -> None:
+    async def _send_chunk(self, piece: DeliveredChunk, chunk: Mapping[str, Any]) -> None:
         if not self._first_report:
             self._first_report = self._make_report(piece, self._status) | {"cost": None}  # it is not known yet
             usage = {"usage": None} if self.request.includes_usage else {}
@@ -361,7 +361,7 @@ class RequestHandler:
             await self.responder.send_event(chunk, headers)
         await self.responder.end_stream()
 
-    def _make_report(self, known: Piece | Result, status: str) -> dict[str, Any]:
+    def _make_report(self, known: DeliveredChunk | Result, status: str) -> dict[str, Any]:
         """Return the report of the cascade so far: the field `rcjax` of the answer."""
         deployment = self._deployment
         models = [call.model for call in known.calls]

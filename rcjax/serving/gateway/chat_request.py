@@ -147,7 +147,7 @@ class ChatRequest:
         """Return the fields as options of OpenAI's client.
 
         For a judged answer, leave out `n`, the fields of log-probabilities if the client wants none, and the fields of
-        `_NOT_JUDGED` that are not in `checked`, whose values are defaults.
+        `_NOT_JUDGED` that are not in `checked`: they have default values, else the answer would not be judged.
 
         >>> request = {"model": "m", "messages": [{"role": "user"}], "seed": 1, "top_k": 2}
         >>> parse_chat_request(request).options(judged=True)
@@ -372,7 +372,7 @@ _MAX_SHADOW_SHARE = 0.25  # share of `max_in_flight`: a shadow query begins only
 class _LimitedMemory(RequestMemory):
     """The bytes of a request and its replies, or of its shadow calls, within the limit for all requests."""
 
-    intake: Intake
+    intake: BodyReader
     size: int = 0
     has_ended: bool = False
     was_dropped: bool = False
@@ -407,7 +407,7 @@ class _LimitedMemory(RequestMemory):
                 self.size += kept.size
 
 
-class Intake:
+class BodyReader:
     """Reads the bodies of requests, and limits the bytes of all requests that a worker reads or answers.
 
     The bytes of a shadow query count until its shadow calls have ended.

@@ -33,7 +33,7 @@ from starlette.datastructures import Headers
 from rcjax._base.codec import Between, Reads, Record, read_table, read_value
 from rcjax._base.files import lock_folder_of, write_atomically
 from rcjax.policy.ladder import Period, split_per_period
-from rcjax.serving.billing import BudgetSpentError, SpendingUnknownError, format_minute, is_enough, reserving
+from rcjax.serving.billing import BudgetSpentError, SpendingUnknownError, covers, format_minute, reserving
 from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.totals import Total, TotalStore
 
@@ -298,9 +298,9 @@ class ClientLimits:
         cost = estimate_cost()
         state = self._by_client.setdefault(client.name, _ClientState())
         left = client.money.money - total.last_read().money
-        if not is_enough(left, cost):
+        if not covers(left, cost):
             raise BudgetSpentError(client.money, client.money.bounds(now)[1], client.name)
-        if not is_enough(left - math.fsum(state.reserved.values()), cost):
+        if not covers(left - math.fsum(state.reserved.values()), cost):
             raise BudgetSpentError(client.money, None, client.name)
         with reserving(state.reserved, cost) as key:
             token = _RESERVATION.set(key)

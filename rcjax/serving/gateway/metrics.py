@@ -1,7 +1,7 @@
 """Metrics: figures that are counted as requests and calls end, and the page that Prometheus reads.
 
 Labels come from the operator's settings and from short lists here, so that clients and endpoints cannot add to them.
-The label `policy` is the name in the request: of a policy or, if a request is passed on, of a model. Several workers
+The label `policy` is the name in the request: of a policy or of a model. Several workers
 count into files of one folder (prometheus-client's multiprocess mode), and each worker can give the figures of all.
 prometheus-client is imported late, because it looks for the folder when it is imported.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rcjax.serving.billing import Billing
-from rcjax.serving.call_log import LOGGED, Call
+from rcjax.serving.call_log import LINE_OUTCOMES, Call
 from rcjax.serving.cascade import Result
 from rcjax.serving.gateway.catalog import METRICS_FOLDER
 
@@ -36,14 +36,14 @@ _COUNTERS = {
     "asked": ("Requests that a model was asked about", ("policy", "model")),
     "deferrals": ("Requests that a model was asked about and did not answer", ("policy", "model")),
     "shadow_queries": (
-        "Queries drawn as shadow queries: asked of all models, or not, for want of a slot, of memory or of money",
+        "Queries drawn as shadow queries, by outcome: asked, or skipped for lack of a slot, memory or money",
         ("policy", "outcome"),
     ),
     "refused_requests": ("Requests answered with an error, by the gateway's code", ("reason", "status")),
     "log_lines": ("Lines of the call log: written, or lost (to a full disk, for example)", ("outcome",)),
     "worker_starts": ("Workers that began to take requests", ()),
     "reloads": (
-        "New files, counted by every worker: taken up, for each policy that changes; refused, for all policies",
+        "Reloads of files, counted by each worker: taken up (each changed policy) or refused (all policies)",
         ("policy", "outcome"),
     ),
     "call_cost": ("Money for calls of models; shadow: whether only a shadow query made the calls", ("model", "shadow")),
@@ -107,7 +107,7 @@ class Metrics:
     def count_start(self, *, logging: bool) -> None:
         """Count the start of this worker; with a call log, its lines are counted from 0 on."""
         self._figures["worker_starts"].inc()
-        for outcome in LOGGED if logging else ():
+        for outcome in LINE_OUTCOMES if logging else ():
             self._figure("log_lines", outcome).inc(0)
 
     def track_request(self) -> AbstractContextManager[None]:

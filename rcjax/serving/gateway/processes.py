@@ -42,7 +42,7 @@ from rcjax.serving.gateway.catalog import (
     Settings,
     describe_problem,
 )
-from rcjax.serving.gateway.service import ENDING, build_app
+from rcjax.serving.gateway.service import STOPPING, build_app
 
 
 class Connection(H11Protocol):
@@ -114,7 +114,7 @@ class Connection(H11Protocol):
 
     def _close_after(self) -> None:
         """Close the connection after this request, so that the answer has the header `connection: close`."""
-        self.scope.setdefault("state", {})[ENDING] = True
+        self.scope.setdefault("state", {})[STOPPING] = True
         self.scope["headers"] = [*self.scope["headers"], CLOSE_HEADER]
 
     def _start_head_timer(self) -> None:
@@ -136,7 +136,7 @@ _LOGGER = logging.getLogger("rcjax.serving")
 
 _BACKLOG = 2048  # connections that wait to be accepted
 
-_LISTENERS = 16  # copies of the socket: uvloop accepts one connection of each in a turn, and turns are few when busy
+_LISTENERS = 16  # copies of the socket: uvloop accepts one connection per socket and iteration
 
 _RESTART_SECONDS = 2.0  # seconds before a new worker replaces one that could not start
 

@@ -22,7 +22,7 @@ from rcjax.serving.gateway.api_errors import ApiError, invalid_field
 from rcjax.serving.gateway.chat import STREAM, Responder, encode_json, split_into_chunks
 from rcjax.serving.gateway.chat_request import ChatRequest, parse_chat_request, read_object, require_token_limit
 
-_Fields = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 
 _RESPONSE_FIELDS = ResponseCreateParamsBase.__annotations__.keys()
 _CHAT_FIELDS = CompletionCreateParamsBase.__annotations__.keys()
@@ -97,7 +97,7 @@ def _unsupported(field: str, problem: str) -> ApiError:
 _NOUNS = {str: "a text", list: "a list", dict: "an object"}
 
 
-def _read_typed(data: _Fields, name: str, kind: type, within: str = "", *, needed: bool = False) -> Any:
+def _read_typed(data: JsonObject, name: str, kind: type, within: str = "", *, needed: bool = False) -> Any:
     """Return a field of a type, or None if it is missing and not needed. Raises ApiError for another type."""
     value = data.get(name)
     if isinstance(value, kind) or (value is None and not needed):
@@ -105,11 +105,11 @@ def _read_typed(data: _Fields, name: str, kind: type, within: str = "", *, neede
     raise invalid_field(within + name, f"must be {_NOUNS[kind]}")
 
 
-def _read_text(data: _Fields, name: str, within: str) -> str:
+def _read_text(data: JsonObject, name: str, within: str) -> str:
     return _read_typed(data, name, str, within, needed=True)
 
 
-def _read_objects(data: _Fields, name: str, within: str = "") -> Iterator[tuple[str, Any]]:
+def _read_objects(data: JsonObject, name: str, within: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (its place, the object) for each object of a list. Raises ApiError for anything else."""
     for index, value in enumerate(_read_typed(data, name, list, within) or ()):
         where = f"{within}{name}[{index}]"
@@ -118,7 +118,7 @@ def _read_objects(data: _Fields, name: str, within: str = "") -> Iterator[tuple[
         yield where, value
 
 
-def _select_fields(data: _Fields, names: Iterable[str], within: str) -> dict[str, Any]:
+def _select_fields(data: JsonObject, names: Iterable[str], within: str) -> dict[str, Any]:
     """Return the fields of an object with these names. Raises ApiError for any other field that is not empty."""
     for name, value in data.items():
         if value and name not in names:
@@ -126,7 +126,7 @@ def _select_fields(data: _Fields, names: Iterable[str], within: str) -> dict[str
     return {name: data[name] for name in names if data.get(name) is not None}
 
 
-def _translate_options(data: _Fields) -> Iterator[tuple[str, Any]]:
+def _translate_options(data: JsonObject) -> Iterator[tuple[str, Any]]:
     """Yield the options of a completion that have other names in a response. Raises ApiError for invalid ones."""
     included = _read_typed(data, "include", list) or []  # the others name no data of a completion
     if data.get("top_logprobs") or "message.output_text.logprobs" in included:
@@ -152,7 +152,7 @@ def _translate_options(data: _Fields) -> Iterator[tuple[str, Any]]:
         yield "tool_choice", choice if is_text else _translate_tool_choice(_read_typed(data, "tool_choice", dict))
 
 
-def _translate_tool(tool: _Fields, within: str) -> dict[str, Any]:
+def _translate_tool(tool: JsonObject, within: str) -> dict[str, Any]:
     if tool.get("type") != "function":
         raise _unsupported(f"{within}type", "must be function: chat completions have only tools that the client runs")
     function = _select_fields(tool, ("type", "name", "description", "parameters", "strict"), within)
@@ -160,14 +160,14 @@ def _translate_tool(tool: _Fields, within: str) -> dict[str, Any]:
     return {"type": function.pop("type"), "function": function}
 
 
-def _translate_tool_choice(choice: _Fields) -> dict[str, Any]:
+def _translate_tool_choice(choice: JsonObject) -> dict[str, Any]:
     """Translate the choice of a function: chat completions nest it in an object of its own."""
     if choice.get("type") != "function":
         raise _unsupported("tool_choice.type", "must be function: chat completions have no other choices")
     return {"type": "function", "function": {"name": _read_text(choice, "name", "tool_choice.")}}
 
 
-def _translate_messages(data: _Fields) -> list[dict[str, Any]]:
+def _translate_messages(data: JsonObject) -> list[dict[str, Any]]:
     """Translate the instructions and the input into messages."""
     instructions = _read_typed(data, "instructions", str)
     content = data.get("input")
@@ -183,7 +183,7 @@ def _translate_messages(data: _Fields) -> list[dict[str, Any]]:
     return messages
 
 
-def _add_item(messages: list[dict[str, Any]], item: _Fields, within: str) -> None:
+def _add_item(messages: list[dict[str, Any]], item: JsonObject, within: str) -> None:
     kind = item.get("type") or "message"
     if kind == "message":
         role = item.get("role")
@@ -212,7 +212,7 @@ _CACHE_MARK = "prompt_cache_breakpoint"
 _TEXTS, _OTHER_PARTS = ("input_text", "output_text"), ("refusal", "input_image", "input_file", "input_audio")
 
 
-def _translate_content(item: _Fields, name: str, within: str, kinds: Sequence[str]) -> str | list[dict[str, Any]]:
+def _translate_content(item: JsonObject, name: str, within: str, kinds: Sequence[str]) -> str | list[dict[str, Any]]:
     """Translate a content whose parts are of some kinds; a single text becomes a string, which all servers accept."""
     value = item.get(name)
     if isinstance(value, str):
@@ -229,7 +229,7 @@ def _translate_content(item: _Fields, name: str, within: str, kinds: Sequence[st
     return parts[0]["text"] if alone else parts
 
 
-def _translate_part(part: _Fields, within: str) -> dict[str, Any]:
+def _translate_part(part: JsonObject, within: str) -> dict[str, Any]:
     """Translate a part of a message."""
     match part["type"]:
         case "refusal":
@@ -400,7 +400,7 @@ class ResponseAssembly:
 
     def _add_delta(self, delta: Any, logprobs: Any) -> Iterator[Event]:
         fields = as_object(delta)
-        tokens = _read_tokens(token_content(logprobs))
+        tokens = _response_tokens(token_content(logprobs))
         reasoning = next(filter(None, map(fields.get, REASONING)), None)
         yield from self._add_text("reasoning_text", reasoning, [])
         yield from self._add_text("output_text", fields.get("content"), tokens)
@@ -417,7 +417,7 @@ class ResponseAssembly:
             yield from self._add_item(item, {"id": f"{_PREFIXES[item]}_{self._id}", "type": item, **more})
         yield from self._items[item].add(kind, text, tokens)
 
-    def _add_call(self, call: _Fields) -> Iterator[Event]:
+    def _add_call(self, call: JsonObject) -> Iterator[Event]:
         function = call.get("function")
         if not isinstance(function, Mapping):
             return
@@ -443,7 +443,7 @@ class ResponseAssembly:
         return {"type": event, "output_index": item.index, "item": item.to_json(status)}
 
 
-def _read_tokens(content: Any, *, likeliest: bool = True) -> list[Event]:
+def _response_tokens(content: Any, *, likeliest: bool = True) -> list[Event]:
     """Return the valid tokens of a text, with their log-probabilities and the likeliest tokens of each.
 
     A response needs the bytes of each token: if a server sends none, the bytes of its text are used.
@@ -454,7 +454,7 @@ def _read_tokens(content: Any, *, likeliest: bool = True) -> list[Event]:
         if isinstance(text, str) and type(token.get("logprob")) in (int, float):
             octets = token.get("bytes")
             octets = octets if isinstance(octets, list) else [*text.encode("utf-8", "replace")]
-            more = {"top_logprobs": _read_tokens(token.get("top_logprobs"), likeliest=False)} if likeliest else {}
+            more = {"top_logprobs": _response_tokens(token.get("top_logprobs"), likeliest=False)} if likeliest else {}
             tokens.append({"token": text, "logprob": token["logprob"], "bytes": octets, **more})
     return tokens
 

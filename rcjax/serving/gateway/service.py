@@ -33,7 +33,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rcjax._base.codec import visible
 from rcjax.serving.call_log import Call
 from rcjax.serving.cascade import Cascade, gather_all
-from rcjax.serving.gateway.api_errors import ApiError, fault_within
+from rcjax.serving.gateway.api_errors import ApiError, log_fault
 from rcjax.serving.gateway.catalog import (
     Catalog,
     CatalogMaker,
@@ -45,9 +45,9 @@ from rcjax.serving.gateway.catalog import (
 )
 from rcjax.serving.gateway.chat import RequestContext, RequestHandler, Responder
 from rcjax.serving.gateway.chat_request import (
+    BodyReader,
     ChatRequest,
     ClientLeftError,
-    Intake,
     id_headers,
     read_query_id,
     read_segment,
@@ -130,7 +130,7 @@ _LOGGER = logging.getLogger("rcjax.serving")
 
 _LEFT = ApiError(499, "the client has left", "client_left")  # counted, and sent to nobody
 
-ENDING = "rcjax is ending"  # in the state of requests after the signal to stop
+STOPPING = "rcjax is stopping"  # in the state of requests after the signal to stop
 
 RELOAD_SECONDS = 1.0  # seconds between two looks at the files
 
@@ -145,7 +145,7 @@ class Gateway:
         self.ledger = settings.open_ledger()
         self.metrics = Metrics(shares_balance=self.ledger is not None)
         self.connections = EndpointConnections(settings.limits.timeout)
-        self.intake = Intake(settings.limits)
+        self.intake = BodyReader(settings.limits)
         self.answering = 0
         """Number of requests that have been read and not yet answered."""
         self._totals = settings.make_client_totals() if self.ledger is None else self.ledger
@@ -282,7 +282,7 @@ class Gateway:
             self.count_refusal(_STOPPED, client)
             await responder.send_error(_STOPPED, ids)
         except Exception as problem:  # its message may quote a prompt
-            fault = fault_within(problem, query)
+            fault = log_fault(problem, query)
             self.count_refusal(fault, client)
             await responder.send_error(fault, ids)
 
@@ -424,7 +424,7 @@ async def _health(_: Request) -> Response:
 
 async def _ready(request: Request) -> Response:
     """Return status 503 after the signal to stop: a connection may still be open then."""
-    if request.scope.get("state", {}).get(ENDING):
+    if request.scope.get("state", {}).get(STOPPING):
         return JSONResponse({"status": "stopping"}, 503)
     return await _health(request)
 

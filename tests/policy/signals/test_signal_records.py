@@ -7,7 +7,7 @@ from openai import AsyncOpenAI
 from rcjax._base.tokens import Price
 from rcjax.policy import signals
 from rcjax.policy.signals.signal import (
-    PickedChoice,
+    ChoiceNormaliser,
     describe_difference,
     record_signal,
     signal_by_name,
@@ -40,7 +40,7 @@ def test_the_first_difference_from_a_record_is_named():
     record = record_signal(signals.Choice(CHOICES))
     assert describe_difference(record, signals.Choice(("A", "B", "C"))) == "choices is ['A', 'B', 'C'], not ['A', 'B']"
     assert describe_difference(record, signals.Stated()) == "signal is 'stated', not 'choice'"
-    assert PickedChoice(CHOICES)("nothing") == ""
+    assert ChoiceNormaliser(CHOICES)("nothing") == ""
 
 
 def cascade(asked, **arguments):

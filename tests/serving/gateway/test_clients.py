@@ -160,6 +160,6 @@ def test_headers(service):
         }
         assert [row["model"] for row in service.log_rows() if row["query"] == "q-1/e"] == ["small", "middle"]
         with completions.with_streaming_response.create(model="large", messages=QUESTION, stream=True) as streamed:
-            assert streamed.headers["x-rcjax-status"] == "passed on"
+            assert streamed.headers["x-rcjax-status"] == "by name"
             assert "x-rcjax-cost" not in streamed.headers
             assert [*streamed.iter_lines()][-2:] == ["data: [DONE]", ""]

@@ -18,7 +18,7 @@ from starlette.datastructures import Headers
 
 from benchmarks.gateway.servers import boxed
 from rcjax.serving.gateway.api_errors import ApiError
-from rcjax.serving.gateway.chat_request import Intake, RequestLimits
+from rcjax.serving.gateway.chat_request import BodyReader, RequestLimits
 from rcjax.serving.gateway.processes import Connection
 
 HEAD = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -57,7 +57,7 @@ def test_a_dropped_body_is_not_answered_even_if_its_last_part_is_there():
     """The bytes of a dropped body no longer count."""
 
     async def main():
-        intake = Intake(RequestLimits(max_body=4_000, max_in_flight=4_000))
+        intake = BodyReader(RequestLimits(max_body=4_000, max_in_flight=4_000))
         parts = asyncio.Queue()
 
         async def read(receive):

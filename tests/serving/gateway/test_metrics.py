@@ -48,7 +48,7 @@ def test_requests_are_counted_by_policy_model_and_status(metrics):
     ]:
         metrics.count_request("support", make_result(status, calls), 0.5)
     metrics.count_request("support", make_result("not judged", [large]), 0.5, judged=False)
-    metrics.count_request("large", make_result("passed on", [large]), 0.5, judged=False)
+    metrics.count_request("large", make_result("by name", [large]), 0.5, judged=False)
     assert figures(metrics, "requests_total") == {
         ("small", "support", "answered"): 1,
         ("large", "support", "answered"): 2,
@@ -56,7 +56,7 @@ def test_requests_are_counted_by_policy_model_and_status(metrics):
         ("small", "support", "abstained"): 1,
         ("", "support", "failed"): 1,
         ("large", "support", "not judged"): 1,
-        ("large", "large", "passed on"): 1,
+        ("large", "large", "by name"): 1,
     }
     assert figures(metrics, "asked_total") == {("small", "support"): 6, ("large", "support"): 3}
     assert figures(metrics, "deferrals_total") == {("small", "support"): 3, ("large", "support"): 1}

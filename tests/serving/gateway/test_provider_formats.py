@@ -64,7 +64,7 @@ def test_a_streamed_reply_ends_with_its_finish_reason_or_an_error(service, name)
     if is_failure:
         assert reply.events[-1]["error"]["type"]
     (row,) = service.log_rows()
-    assert (row["not_judged"], row["error"] is not None) == ("passed on", is_failure), row
+    assert (row["not_judged"], row["error"] is not None) == ("by name", is_failure), row
     if (cost := money(quirk)) is not None:
         assert (row["cost"], row["estimated"]) == (pytest.approx(cost), False)
     assert spent(service) - before == pytest.approx(row["cost"])

@@ -90,7 +90,7 @@ def service(service):
 def test_a_completion_has_every_field(service):
     for fields, model, status in (
         ({}, "small", "answered"),
-        ({"model": "large"}, "large", "passed on"),
+        ({"model": "large"}, "large", "by name"),
         ({"tools": [TOOL]}, "large", "not judged"),
     ):
         reply = service.ask(**ASKED, **fields)

@@ -114,7 +114,7 @@ def test_the_first_request_refused_in_a_period_is_warned_of_though_some_money_is
 def test_a_service_that_stops_refuses_for_a_moment_while_running_requests_reserve_the_money():
     with gateway(month(1.0), behave, stops_at_budget=True) as service:
         billing = service.app.state.gateway.catalog.policies["policy"].cascade.billing
-        with billing.reserve_candidate([1.0], float):
+        with billing.choose_and_reserve([1.0], float):
             reply = service.ask()
         assert (reply.status, reply.json["error"]["code"]) == (429, "too_many_requests")
         assert (reply.headers["retry-after"], "x-should-retry" in reply.headers) == ("1", False)
