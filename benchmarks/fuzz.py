@@ -34,7 +34,8 @@ from rcjax.policy.signals import Choice, MeanLogprob, SignalError, Stated
 from rcjax.serving.call_log import Query
 from rcjax.serving.cascade import Result
 from rcjax.serving.completions import Assembly, read_chunks, read_completion, read_reply
-from rcjax.serving.failures import ApiError, CallError
+from rcjax.serving.failures import CallError
+from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat import client_choice, client_choices, encode_json, make_completion, split_into_chunks
 from rcjax.serving.gateway.chat_request import ChatRequest, parse_chat_request, read_object
 from rcjax.serving.gateway.responses import ResponseAssembly, read_response_request
@@ -161,10 +162,10 @@ def events(content: bytes) -> None:
         usage, whole = CallUsage(), Assembly()
         try:
             async for chunk in read_chunks(source()):
-                whole.add(chunk)
+                numbered = whole.add(chunk)
                 for asked in _ASKED:
-                    choices = [client_choice(asked, choice) for choice in chunk["choices"]]
-                    _strict(encode_json({**chunk, "choices": choices}))
+                    choices = [client_choice(asked, choice) for choice in numbered["choices"]]
+                    _strict(encode_json({**numbered, "choices": choices}))
         except CallError as problem:
             _expect(str(problem).isprintable())
             return

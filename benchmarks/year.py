@@ -1,20 +1,22 @@
 """A year of weekly `rcjax check` and `rcjax retune`: good policies kept, and policies replaced after a change.
 
-    python -m benchmarks.year --data DIR [--histories 20] [--first 0] [--weeks 52] [--only NAMES] [--drifts NAMES]
-        [--arms NAMES] [--partial FILE]
+    python -m benchmarks.year --data DIR [--target budget] [--histories 20] [--first 0] [--weeks 52] [--only NAMES]
+        [--drifts NAMES] [--arms NAMES] [--partial FILE]
 
-A history tunes a policy for a budget on 300 queries of a log. Every week people label some queries, 50 or 100; the
-policy is checked on the last eight weeks, tuned again on them and what it carries, and replaced, by the functions that
-the commands call. From the fourteenth week on something has changed, or that week's labels are bad. True errors are
-those of all queries of the log, at the budget.
+A history tunes a policy for a budget, or for a limit on the error (`--target max_error` or `match`), on 300 queries of
+a log. Every week people label some queries, 50 or 100; the policy is checked on the last eight weeks, tuned again on
+them and what it carries, and replaced, by the functions that the commands call. From the fourteenth week on something
+has changed, or that week's labels are bad. True errors are those of all queries of the log, at the budget; a limit on
+the error is drawn between the errors of the single models, and a margin to the dearest model is 1 to 3 points.
 
-Arms: `kept`: the policy of the first day. `remembers 50`, `remembers 100`: as said. `alone 100`: tuned again on the
-week alone, replaced if shown to be better, as it once was, and not checked.
+Arms: `kept`: the policy of the first day. `remembers 50`, `remembers 100`: as said. `by price 50`: replaced within a
+limit on the error as for a budget, at the price of an error. `alone 100`: tuned again on the week alone, replaced if
+shown to be better, as it once was, and not checked.
 
 Drifts: `none`; `worse`: the first model that the policy asks answers 15 % of what it answered rightly wrongly; `surer`:
 the odds of its confidences are 2.7 times as high; `topics`: queries that the dearest model is unsure of come four times
-as often; `price`: the dearest model costs 40 %; `poison`: for a week all answers are labelled right, or at random, or
-those of the dearest model the other way round.
+as often; `easier`, if asked for: a quarter as often; `price`: the dearest model costs 40 %; `poison`: for a week all
+answers are labelled right, or at random, or those of the dearest model the other way round.
 
 Histories are written to the file of `--partial` as they end, and those that are there are not done again: so a run goes
 on where another ended. Real logs are {name}_train.csv and {name}_test.csv, pooled, and prices.toml in DIR.
@@ -39,6 +41,7 @@ from benchmarks.paper.inputs import pooled
 from benchmarks.report import machine, markdown, progress
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AbstractPolicy
+from rcjax.policy.spec import recorded_tuning
 from rcjax.solving.frontier.hull import shares_at_bill
 from rcjax.tuning.diagnostics.decision import assess_replacement, held_out_gain
 from rcjax.tuning.diagnostics.policy_check import check_policy
@@ -47,7 +50,7 @@ from rcjax.tuning.replaying.replay import LadderReplay
 
 LOGS = ("mmlu_llama", "mmlu_qwen_oai", "triviaqa_llama", "triviaqa_qwen_oai", "public/firstpass_opus", "public/bfcl")
 DRIFTS = ("none", "worse", "surer", "topics", "price", "poison")
-ARMS = {"kept": 0, "remembers 50": 50, "remembers 100": 100, "alone 100": 100}
+ARMS = {"kept": 0, "remembers 50": 50, "by price 50": 50, "remembers 100": 100, "alone 100": 100}
 TUNED_ON, DRIFTS_AT = 300, 13
 _WEEK = 7 * 86_400.0
 _WORSE, _SURER, _OFTEN, _CUT = 0.15, 1.0, 4.0, 0.4
@@ -94,10 +97,10 @@ def drifted(log: rcjax.Log, drift: str, first: str, rng: np.random.Generator) ->
         cost = np.array(log.query_cost)
         cost[:, -1] *= _CUT
         log = dataclasses.replace(log, query_cost=jax.device_put(cost)).take(slice(None))
-    elif drift == "topics":
+    elif drift in ("topics", "easier"):
         sure = np.asarray(log.logprob)[:, -1]
         hard = sure < np.median(sure) if (sure < np.median(sure)).any() else ~np.asarray(log.correct)[:, -1]
-        weights = np.where(hard, _OFTEN, 1.0)
+        weights = np.where(hard == (drift == "topics"), _OFTEN, 1.0)
     return World(log, weights)
 
 
@@ -132,23 +135,42 @@ def together(weeks: Sequence[rcjax.Log]) -> rcjax.Log:
     return dataclasses.replace(first, **cells, queries=names, time=times).take(slice(None))
 
 
-def true_error(policy: AbstractPolicy, world: World) -> float:
-    """How often a ladder errs in a world, as it follows its bill: at the position where its rungs cost the budget."""
+class Truth(NamedTuple):
+    """The figures of a policy in a world."""
+
+    error: float
+    cost: float
+    over: float  # error above the limit, or above today's and the margin; below 0 within it
+
+
+def true_figures(policy: AbstractPolicy, world: World) -> Truth:
+    """The figures of a policy in a world; a ladder for a budget stands where its rungs cost the budget."""
     rungs, share = LadderReplay.of(policy, world.log), world.weights / world.weights.sum()
     cost, wrong = rungs.spent @ share, rungs.wrong @ share
-    return float(shares_at_bill(cost, np.array([policy.budget or np.inf]))[0] @ wrong)
+    weights = np.zeros(len(cost))
+    if policy.budget is None:
+        weights[[policy.rungs.index(rung) for rung in policy.adjacent_rungs]] = policy.weights
+    else:
+        weights = shares_at_bill(cost, np.array([policy.budget]))[0]
+    error, spec = float(weights @ wrong), recorded_tuning(policy).spec
+    todays = 0.0 if spec.match is None else 1 - float(np.asarray(world.log.correct)[:, -1] @ share)
+    return Truth(error, float(weights @ cost), error - todays - (spec.max_error or spec.match or 0.0))
 
 
-def tuned_again(policy: AbstractPolicy, week: rcjax.Log, *, remembers: bool, drifted: bool) -> AbstractPolicy:
+def tuned_again(
+    policy: AbstractPolicy, week: rcjax.Log, *, remembers: bool, drifted: bool, by_price: bool = False
+) -> AbstractPolicy:
     """Return the policy after a week: the new one where `rcjax.tuning.diagnostics.decision` replaces the old."""
     known = policy if remembers else with_provenance(policy, kept_sample=None)
     try:
         tuned = rcjax.retune(known, week, intervals=False)
-    except ValueError:  # no policy keeps to the budget
+    except ValueError:  # no policy keeps to the target
         return policy
     new = tuned.policy
-    assert new is not None  # as there is a budget
+    assert new is not None  # as there is a target
     judged = assess_replacement(known, new, week, tuned.log)
+    if by_price and judged.saving is not None:
+        judged = dataclasses.replace(judged, saving=None, held_out=held_out_gain(known, week))
     if remembers:
         return new if judged.replaces(broken=drifted) else policy
     gain = held_out_gain(known, week)
@@ -160,62 +182,79 @@ class Course:
     """A policy in the course of the weeks: what errs, and by how much a replacement was worse or better."""
 
     policy: AbstractPolicy
-    errors: list[float]
+    figures: list[Truth]
     steps: list[float]
+    by_price: bool = False
     truth: World | None = None
     weeks: list[rcjax.Log] = dataclasses.field(default_factory=list)
     alarms: list[int] = dataclasses.field(default_factory=list)
 
     def live(self, week: rcjax.Log | None, truth: World, *, remembers: bool) -> None:
         """One week."""
-        before = self.errors[-1] if self.errors and truth is self.truth else true_error(self.policy, truth)
+        before = self.figures[-1] if self.figures and truth is self.truth else true_figures(self.policy, truth)
         self.truth = truth
         if week is not None:
             self.weeks = [*self.weeks, week][-WINDOW:]
             fresh = together(self.weeks) if remembers else week
             drifted = remembers and check_policy(self.policy, fresh, retuning=False).drifted
-            self.alarms += [len(self.errors) + 1] if drifted else []
-            new = tuned_again(self.policy, fresh, remembers=remembers, drifted=drifted)
+            self.alarms += [len(self.figures) + 1] if drifted else []
+            new = tuned_again(self.policy, fresh, remembers=remembers, drifted=drifted, by_price=self.by_price)
             if new is not self.policy:
                 self.policy = new
-                after = true_error(new, truth)
-                self.steps.append(after - before)
+                after = true_figures(new, truth)
+                self.steps.append(after.error - before.error)
                 before = after
-        self.errors.append(before)
+        self.figures.append(before)
 
     def copy(self) -> "Course":
         """The same, that goes on by itself."""
-        return Course(self.policy, [*self.errors], [*self.steps], self.truth, [*self.weeks], [*self.alarms])
+        lists = {name: [*getattr(self, name)] for name in ("figures", "steps", "weeks", "alarms")}
+        return dataclasses.replace(self, **lists)
+
+
+def draw_target(target: str, log: rcjax.Log, rng: np.random.Generator) -> dict[str, Any]:
+    """A target of a kind for a log, as options of `tune`."""
+    if target == "match":
+        return {"match": float(rng.choice([0.01, 0.02, 0.03])), "today": log.models[-1]}
+    if target == "max_error":
+        errors = 1 - np.asarray(log.correct, float).mean(0)
+        return {"max_error": float(errors.min() + rng.uniform(0.1, 0.5) * (errors[0] - errors.min()))}
+    low, high = np.log([log.cost[0], log.cost[-1]])
+    return {"budget": float(np.exp(low + rng.uniform(0.35, 0.9) * (high - low)))}
 
 
 def history(name: str, log: rcjax.Log, number: int, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """A row for each arm and drift of one history."""
     rng = np.random.default_rng([number, 7])
     stock = Stock(log.n_queries, rng)
-    low, high = np.log([log.cost[0], log.cost[-1]])
-    budget = float(np.exp(low + rng.uniform(0.35, 0.9) * (high - low)))
+    target = draw_target(options.target, log, rng)
     plain = World(log, np.ones(log.n_queries))
     start = in_week(plain, stock.deal(TUNED_ON), 0, 0)
-    policy = rcjax.tune(start, budget=budget, intervals=False).policy
+    try:
+        policy = rcjax.tune(start, **target, intervals=False).policy
+    except ValueError:  # no policy keeps to the target on these queries: no history
+        return
     assert policy is not None
     first = max(zip(policy.weights, policy.adjacent_rungs, strict=True), key=lambda part: part[0])[1].first_model
     worlds = {drift: drifted(log, drift, first, np.random.default_rng([number, 8])) for drift in options.drifts}
     draws = [stock.deal(100) for _ in range(DRIFTS_AT)]
     for arm in options.arms:
-        size, remembers, spent = ARMS[arm], arm.startswith("remembers"), time.process_time()
-        course = Course(policy, [], [])
+        size, remembers, spent = ARMS[arm], not arm.startswith("alone"), time.process_time()
+        course = Course(policy, [], [], by_price=arm.startswith("by price"))
         for week, rows in enumerate(draws, 1):
             course.live(in_week(plain, rows[:size], week, 0) if size else None, plain, remembers=remembers)
         for drift, world in worlds.items():
             rest, weeks = np.random.default_rng([number, 9, len(drift)]), course.copy()
             later = Stock(log.n_queries, rest)
             for week in range(DRIFTS_AT + 1, options.weeks + 1):
-                rows = later.deal(100, world.weights if drift == "topics" else None)
+                rows = later.deal(100, world.weights if drift in ("topics", "easier") else None)
                 fresh = in_week(world, rows[:size], week, 0) if size else None
                 if fresh is not None and drift == "poison" and week == DRIFTS_AT + 1:
                     fresh = poisoned(fresh, rest)
                 weeks.live(fresh, world, remembers=remembers)
-            yield {"log": name, "history": number, "arm": arm, "drift": drift, "errors": weeks.errors} | {
+            errors, bills, over = map(list, zip(*weeks.figures, strict=True))
+            yield {"log": name, "history": number, "arm": arm, "drift": drift, "errors": errors, "bills": bills} | {
+                "over": over,
                 "steps": weeks.steps,
                 "alarms": weeks.alarms,
                 "seconds": time.process_time() - spent,
@@ -266,15 +305,43 @@ def table(rows: list[dict[str, Any]], weeks: int) -> str:
     return markdown(pl.DataFrame(shown))
 
 
+def limit_table(rows: list[dict[str, Any]]) -> str:
+    """By drift and arm: money after the drift, beside keeping the policy; errors above the limit; replacements."""
+    kept = {(row["log"], row["history"], row["drift"]): row for row in rows if row["arm"] == "kept"}
+    shown = []
+    for drift, arm in dict.fromkeys((row["drift"], row["arm"]) for row in rows):
+        some = [row for row in rows if (row["drift"], row["arm"]) == (drift, arm)]
+        bases = [kept[row["log"], row["history"], drift] for row in some]
+        bills = [[np.mean(row["bills"][DRIFTS_AT:]) for row in each] for each in (some, bases)]
+        change, over = 100 * (np.divide(*bills) - 1), 100 * np.array([row["over"][DRIFTS_AT:] for row in some])
+        shown.append(
+            {
+                "drift": drift,
+                "arm": arm,
+                "years": len(some),
+                "money beside kept, %": f"{change.mean():+.1f} ± {change.std() / np.sqrt(len(some)):.1f}",
+                "error minus limit, points": f"{over.mean():+.2f}",
+                "above the limit, points": f"{over.clip(0).mean():.2f}",
+                "weeks over by a point": f"{100 * (over > 1).mean():.0f} %",
+                "years that end over by a point": f"{100 * (over[:, -1] > 1).mean():.0f} %",
+                "worst end": f"{over[:, -1].max():+.1f}",
+                "replaced a year": f"{np.mean([len(row['steps']) for row in some]) * 52 / len(some[0]['errors']):.1f}",
+            }
+        )
+    return markdown(pl.DataFrame(shown))
+
+
 def main() -> None:
     parser = record.parser(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with real logs")
+    parser.add_argument("--target", choices=("budget", "max_error", "match"), default="budget")
     parser.add_argument("--histories", type=int, default=20)
     parser.add_argument("--first", type=int, default=0, help="number of the first history")
     parser.add_argument("--weeks", type=int, default=52)
     parser.add_argument("--only", type=lambda text: text.split(","), default=LOGS)
     parser.add_argument("--drifts", type=lambda text: text.split(","), default=DRIFTS)
-    parser.add_argument("--arms", type=lambda text: text.split(","), default=tuple(ARMS))
+    arms = ("kept", "remembers 50", "remembers 100", "alone 100")
+    parser.add_argument("--arms", type=lambda text: text.split(","), default=arms)
     parser.add_argument("--partial", type=Path, help="file for the histories so far")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
@@ -295,7 +362,7 @@ def main() -> None:
                     file.writelines(json.dumps(row) + "\n" for row in new)
     seconds = sum(row["seconds"] for row in rows) / max(len(rows), 1)
     print(f"{machine()} {len(rows)} years of {options.weeks} weeks, {seconds:.1f} CPU seconds each.\n")
-    print(table(rows, options.weeks))
+    print(table(rows, options.weeks) if options.target == "budget" else limit_table(rows))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import errno
 import os
+import re
 import stat
 import sys
 import threading
@@ -45,6 +46,34 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes, *, priv
 def is_stream(path: str | os.PathLike[str]) -> bool:
     """Return whether a path is a pipe or a device: it exists, and is neither a file nor a folder."""
     return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+
+
+#: Content of a file that may be replaced, or appended to, by its kind; an answer file begins with "call".
+_CONTENTS = {
+    "policy": re.compile(rb'(?s)\A[\s\xef\xbb\xbf]*\{.*"format": *"rcjax-(policy|ladder)"'),
+    "frontier": re.compile(rb'(?s)\A[\s\xef\xbb\xbf]*\{.*"format": *"rcjax-frontier"'),
+    "HTML page": re.compile(rb"<!doctype html>", re.IGNORECASE),
+    "log": re.compile(rb"(?s)\A(?=.*query)(?=.*model)"),
+    "log of a service": re.compile(rb'\A(?!.*"call":).*"call_log":'),
+}
+_ENDS = 2**16  # bytes that are read at either end of a file: a Parquet file has its columns at the end
+
+
+def require_kind(path: str | os.PathLike[str], kind: str) -> None:
+    """Raise ValueError for an output that is a file of another kind already: its name is a mistake.
+
+    Args:
+        path: path of the output; a missing or empty file, a pipe and a device are fine.
+        kind: "policy", "frontier", "HTML page", "log" or "log of a service".
+    """
+    if not os.path.isfile(path):
+        return
+    with open(path, "rb") as file:
+        content = file.read(_ENDS)
+        file.seek(max(file.tell(), os.fstat(file.fileno()).st_size - _ENDS))
+        content += file.read()
+    if content.strip() and not _CONTENTS[kind].search(content):
+        raise ValueError(f"{os.fspath(path)} is there already, and holds no {kind}: give another file")
 
 
 def _replace(target: Path, content: bytes, mode: int) -> None:

@@ -62,8 +62,9 @@ if TYPE_CHECKING:
     from rcjax.tuning.replaying.comparing import ModelOrPolicy
 
 
-#: The file of a new policy in advised commands: the policy in service stays.
-NEXT = "next.json"
+def next_file(policy: Path) -> str:
+    """Return a name for a new policy's file in advised commands: the policy in service stays."""
+    return "next.json" if policy.name != "next.json" else "next-2.json"
 
 
 def compare_fresh(
@@ -111,13 +112,16 @@ def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, n
         screen.print(comparison_table(fresh, money, noun, promised))
 
 
-def show_decision(screen: Screen, facts: Mapping[str, Any], *, change: str = "", reasons: bool = True) -> None:
+def show_decision(
+    screen: Screen, facts: Mapping[str, Any], *, change: str = "", reasons: bool = True, action: str = "Tune again"
+) -> None:
     """Print the decision and, with `reasons`, the effect of tuning again, or the objections to it.
 
-    `change` is the observed change from today's, in words.
+    `change` is the observed change from today's, in words; `action` what to do if a new policy is better.
     """
     decision, window = facts["decision"], facts["window"]
-    screen.print(f"{capitalised(decision['headline'])}.", style="bold")
+    advice = f"{action}. " if decision["tune_again"] else ""
+    screen.print(f"{advice}{capitalised(decision['headline'])}.", style="bold")
     if change:
         screen.print(f"{capitalised(change)}.")
     if window["since"]:
@@ -142,8 +146,9 @@ def tune_and_retune(log: Path, test: Path, reading: LogOptions, spec: Spec, targ
     if isinstance(spec.today, AbstractPolicy):
         return ""
     retune_reading = dataclasses.replace(reading, task="generation", models=None, reference=None, same=None)
-    tune = command("tune", log, **reading.as_options() | spec.options_for(target), out="policy.json")
-    return f"{tune} && {command('retune', 'policy.json', test, **retune_reading.as_options(), out=NEXT)}"
+    policy = Path("policy.json")
+    tune = command("tune", log, **reading.as_options() | spec.options_for(target), out=policy)
+    return f"{tune} && {command('retune', policy, test, **retune_reading.as_options(), out=next_file(policy))}"
 
 
 #: The findings on the sample: their bad verdict is "biased".
@@ -197,7 +202,7 @@ def check(
         traffic = check_traffic(subject, source, looks) if is_call_log(columns) else None
         is_needed = traffic is None or reading.labels is not None
         fresh, reason = _read_labelled(subject, source, options, is_needed=is_needed, columns=columns)
-    retune = command("retune", policy, *log, **reading.as_options(), out=NEXT)
+    retune = command("retune", policy, *log, **reading.as_options(), out=next_file(policy))
     money = recorded_tuning(subject).spec.money([subject.expected.get("cost") or 0.0])
     if fresh is not None:
         with steps("checking"):

@@ -22,7 +22,7 @@ import typer
 from rcjax._base.codec import load_json
 from rcjax._base.extras import how_to_install
 from rcjax._base.figures import choose_unit, format_number
-from rcjax._base.files import is_stream
+from rcjax._base.files import is_stream, require_kind
 from rcjax.cli.console import warn
 from rcjax.policy.counted import recorded_reference, recorded_scores
 from rcjax.policy.ladder import Ladder, Period, Queries, load_policy, policy_from_json, split_per_period
@@ -203,29 +203,6 @@ def require_libraries(feature: str, extra: str, *names: str) -> None:
             raise ValueError(f"{feature} needs {name}: {how_to_install(extra)}")
 
 
-#: By kind of output, what a file holds that may be replaced, or appended to; an answer file begins with "call".
-_CONTENTS = {
-    "policy": re.compile(rb'(?s)\A[\s\xef\xbb\xbf]*\{.*"format": *"rcjax-(policy|ladder)"'),
-    "frontier": re.compile(rb'(?s)\A[\s\xef\xbb\xbf]*\{.*"format": *"rcjax-frontier"'),
-    "HTML page": re.compile(rb"<!doctype html>", re.IGNORECASE),
-    "log": re.compile(rb"(?s)\A(?=.*query)(?=.*model)"),
-    "log of a service": re.compile(rb'\A(?!.*"call":).*"call_log":'),
-}
-_ENDS = 2**16  # bytes that are read at either end of a file: a Parquet file has its columns at the end
-
-
-def _require_kind(option: str, path: Path, kind: str) -> None:
-    """Refuse an output that is a file of another kind: its name is a mistake."""
-    if not path.is_file():
-        return
-    with path.open("rb") as file:
-        content = file.read(_ENDS)
-        file.seek(max(file.tell(), path.stat().st_size - _ENDS))
-        content += file.read()
-    if content.strip() and not _CONTENTS[kind].search(content):
-        raise typer.BadParameter(f"{path} is there already, and holds no {kind}: give another file", param_hint=option)
-
-
 def require_outputs(
     outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None], kinds: Mapping[str, str] | None = None
 ) -> None:
@@ -234,7 +211,7 @@ def require_outputs(
     Args:
         outputs: paths by option; None if not given.
         inputs: as `outputs`.
-        kinds: keys of `_CONTENTS` by option, for outputs that replace a file, or append to it.
+        kinds: kind of file by option (`require_kind`), for outputs that replace a file, or append to it.
     """
     require_distinct([*outputs.items()], [*inputs.items()])
     for path in filter(None, outputs.values()):
@@ -246,7 +223,10 @@ def require_outputs(
             raise OSError(f"cannot write {path}: it is not writable")
     for option, kind in (kinds or {}).items():
         if (path := outputs[option]) is not None:
-            _require_kind(option, path, kind)
+            try:
+                require_kind(path, kind)
+            except ValueError as problem:
+                raise typer.BadParameter(str(problem), param_hint=option) from None
 
 
 def require_distinct(outputs: Sequence[tuple[str, Path | None]], inputs: Sequence[tuple[str, Any]]) -> None:

@@ -14,7 +14,7 @@ import typer
 
 from rcjax._base.figures import Money, capitalised, count, interval_half_width, percent
 from rcjax.cli.app import start_jax
-from rcjax.cli.checks import NEXT, advise_next, compare_fresh, show_comparison, show_decision
+from rcjax.cli.checks import advise_next, compare_fresh, next_file, show_comparison, show_decision
 from rcjax.cli.console import (
     LEVEL,
     Fact,
@@ -153,7 +153,7 @@ def _advise_next(
         return "is it as good on queries that are not in this log?", command("evaluate", file, "NEW_LOG.csv")
     if facts is None:
         return "evaluate it on a log of fresh queries with labels", command("evaluate", file, "NEW_LOG.csv")
-    advice, retune = advise_next(facts, command("retune", file, log, **options, out=NEXT))
+    advice, retune = advise_next(facts, command("retune", file, log, **options, out=next_file(file)))
     return advice.replace("keep the policy;", "keep the policy, or deploy it (rcjax serve --help);"), retune
 
 
@@ -328,7 +328,7 @@ def retune(
     document |= {"replacement": as_json_values(replacement.to_json()), "comparison": retuned.comparison.to_json()}
     document |= {"change": f"it {retuned.comparison.headline(retuned.money, retuned.log.counted)}", "remarks": remarks}
     document |= {"written": str(written_to)} if written_to else {}
-    again = command("retune", policy, *(log or ()), **reading.as_options(), out=NEXT)
+    again = command("retune", policy, *(log or ()), **reading.as_options(), out=next_file(policy))
     step = ("", "") if problem else grounds.next_step(again) if facts is None else advise_next(facts, again)
     deploy = "deploy it: rcjax serve takes up a new version of the file that it serves by itself"
     if written_to is not None and not written_to.samefile(policy):
@@ -427,7 +427,8 @@ def _show_retuning(
     screen = Screen()
     screen.print(heading)
     if document["check"]:  # if writing was refused, the error repeats the reasons
-        show_decision(screen, document["check"], reasons=any(step) or "written" in document)
+        reasons = any(step) or "written" in document
+        show_decision(screen, document["check"], reasons=reasons, action="Replace the policy")
     policies, replays = {"before": document["before"], "after": document["policy"]}, document["replayed"]
     for name, policy in policies.items():
         for line in cascade_lines(policy, name):

@@ -133,8 +133,8 @@ class CallLogOptions:
                 problem = f"goes with {partner.split()[0]} only: give {partner} too"
                 raise typer.BadParameter(problem, param_hint=option)
 
-    def add_to(self, settings: Settings, workers: int) -> Settings:
-        """Add these options to the settings of a service with a number of workers."""
+    def apply_to(self, settings: Settings, workers: int) -> Settings:
+        """Apply these options to the settings of a service with a number of workers."""
         return replace(
             settings,
             log=self.log,
@@ -200,8 +200,8 @@ class AccessOptions:
                 raise typer.BadParameter(f"{name!r} is not a name of a host: {advice}", param_hint="--allow-host")
         return names if names or is_private else None
 
-    def add_to(self, settings: Settings, host: str) -> Settings:
-        """Add these options to the settings of a service that listens at an address."""
+    def apply_to(self, settings: Settings, host: str) -> Settings:
+        """Apply these options to the settings of a service that listens at an address."""
         from rcjax.serving.gateway.catalog import is_local
 
         is_private = is_local(host) and not self.has_key()
@@ -277,8 +277,8 @@ class ReplicaOptions:
     share: Annotated[float | None, typer.Option(parser=part, metavar="SHARE")] = None
     replica: Name = None
 
-    def add_to(self, settings: Settings) -> Settings:
-        """Add these options to the settings of a service; a usage error for options that do not go together."""
+    def apply_to(self, settings: Settings) -> Settings:
+        """Apply these options to the settings of a service; a usage error for options that do not go together."""
         if self.ledger is not None:
             require_libraries("--ledger", "ledger", "redis")
         if self.replica is not None and not re.fullmatch(r"[\w.:-]{1,64}", self.replica):
@@ -344,7 +344,7 @@ def serve(
         abstain_text=abstain_text,
         limits=accepted.limits(),
     )
-    settings = replicas.add_to(access.add_to(calls.add_to(settings, workers), host))
+    settings = replicas.apply_to(access.apply_to(calls.apply_to(settings, workers), host))
     if json_ and settings.log is not None and settings.log_file is None:
         raise typer.BadParameter("cannot be combined with --log -: both write to standard output", param_hint="--json")
     inputs = served.inputs() | {"--keys": access.keys}
@@ -382,21 +382,18 @@ def announce(settings: Settings, as_json: bool, workers: int, url: str, catalog:
         }
         print_json({"url": url, "policies": policies, "models": list(catalog.models)})
     else:
-        _print_policies(url, catalog.policies, settings.shadow)
+        _print_policies(url, catalog.policies)
         if settings.keys_file is not None and workers > 1:
             limits = "max_concurrent and each client's rung are limits per worker"
             warn(f"{limits}; money and requests a minute are limits of the whole service", "note")
 
 
 @escape_arguments
-def _print_policies(url: str, policies: Mapping[str, Deployment], shadow: float | ShadowRate) -> None:
+def _print_policies(url: str, policies: Mapping[str, Deployment]) -> None:
     typer.echo(f"serving at {url}/v1, under these names of models:", err=True)
     for name, deployment in policies.items():
         digest = "no policy yet" if deployment.is_untuned else deployment.digest
         typer.echo(f"  {name} ({digest}): {deployment.describe_models()}", err=True)
-        if deployment.shadow_models:
-            share = f"{100 * shadow:g} % of its queries" if isinstance(shadow, int | float) else str(shadow)
-            cost = "the cost is known once there is a policy"
-            cost = cost if deployment.shadow_cost is None else deployment.shadow_cost.describe(shadow)
-            typer.echo(f"    shadow: {share} to all of {', '.join(deployment.shadow_models)}: {cost}", err=True)
+        for line in deployment.describe_other_calls():
+            typer.echo(f"    {line}", err=True)
     typer.echo(f"figures for Prometheus: {url}/metrics", err=True)

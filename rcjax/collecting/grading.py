@@ -255,10 +255,9 @@ def make_ask_judge(respondent: Respondent) -> AskJudge:
 
     async def ask(messages: Sequence[Mapping[str, Any]]) -> str:
         try:
-            expense, usage = _EXPENSE.get(), CallUsage()
+            expense, request = _EXPENSE.get(), respondent.endpoint(options).request(messages, options)
             async with respondent.serialise_until_priced(expense.budget):
-                sent = respondent.send(respondent.endpoint(options), messages, options, usage, expense=expense)
-                return read_reply(await sent).text
+                return read_reply(await respondent.send(request, CallUsage(), expense=expense)).text
         except (CallError, StoppedError) as problem:
             # A judge that refuses one answer may accept others; a judge that is down fails on all answers.
             is_refusal = isinstance(problem, CallError) and not problem.failure.transient and respondent.stopped is None

@@ -118,9 +118,9 @@ async def probe(respondent: Respondent, options: Mapping[str, Any], usage: CallU
     start, problem, reply = time.perf_counter(), "", None
     for probed in _PROBED_OPTIONS:
         request_options = {**probed, **options}
-        request = respondent.endpoint(request_options), _PROBE_MESSAGES, request_options, usage
+        request = respondent.endpoint(request_options).request(_PROBE_MESSAGES, request_options)
         try:
-            reply = read_reply(await respondent.send(*request, expense=expense, attempts=_PROBE_ATTEMPTS))
+            reply = read_reply(await respondent.send(request, usage, expense=expense, attempts=_PROBE_ATTEMPTS))
             break
         except CallError as error:
             problem = respondent.stopped or describe_failure(error)

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from types import MappingProxyType
@@ -27,7 +27,7 @@ from rcjax.serving.endpoints import Endpoint, LoggedForm, second_options
 from rcjax.serving.exchange import Exchange
 from rcjax.serving.failures import NO_CREDIT, CallError, Failure, connection_error
 from rcjax.serving.models_file import ModelSettings, record_request_settings
-from rcjax.serving.openai_client import complete, make_api_client
+from rcjax.serving.openai_client import CompletionRequest, complete, make_api_client
 from rcjax.serving.usage import CallUsage, text_bytes, token_limit
 
 _PER_MESSAGE, _PER_REQUEST = 16, 64  # most tokens that endpoints add to a message, and to a request
@@ -249,9 +249,7 @@ class Respondent:
 
     async def send(
         self,
-        endpoint: Endpoint,
-        messages: Sequence[Mapping[str, Any]],
-        options: Mapping[str, Any],
+        request: CompletionRequest,
         usage: CallUsage,
         *,
         expense: Expense,
@@ -261,9 +259,7 @@ class Respondent:
         """Send a request, with retries after transient failures, and return the completion.
 
         Args:
-            endpoint: endpoint of this model.
-            messages: messages of the request.
-            options: options of the request.
+            request: request to this model.
             usage: usage to which the request's is added.
             expense: expense that pays.
             later_cost: largest cost of later requests of the same call.
@@ -272,14 +268,15 @@ class Respondent:
         Raises CallError if no reply came, StoppedError if the model is not asked any more, and NotCoveredError.
         """
         # The second question may repeat a reply with lone surrogates, which cannot be sent.
-        messages = json.loads(json.dumps(messages, ensure_ascii=False, default=str).encode(errors="replace"))
+        messages = json.dumps(request.messages, ensure_ascii=False, default=str).encode(errors="replace")
+        request = replace(request, messages=json.loads(messages))
         attempt, waits = 1, 0
         while True:
             await self._wait_until_allowed()
-            max_cost = self.max_cost(messages, options)
+            max_cost = self.max_cost(request.messages, request.options)
             expense.reserve(max_cost + later_cost)
             try:
-                completion = await self._attempt(endpoint, messages, options, usage, expense, max_cost)
+                completion = await self._attempt(request, usage, expense, max_cost)
             except CallError as problem:
                 is_rate_limit = problem.failure.status == 429
                 waits, attempt = waits + is_rate_limit, attempt + (not is_rate_limit)
@@ -299,19 +296,13 @@ class Respondent:
                 return completion
 
     async def _attempt(
-        self,
-        endpoint: Endpoint,
-        messages: Any,
-        options: Mapping[str, Any],
-        usage: CallUsage,
-        expense: Expense,
-        max_cost: Decimal,
+        self, request: CompletionRequest, usage: CallUsage, expense: Expense, max_cost: Decimal
     ) -> Mapping[str, Any]:
         """Make one attempt. Its time limit holds even if bytes of the reply keep arriving."""
-        attempt, cost, limit = CallUsage(), max_cost, options.get("timeout")
+        attempt, cost, limit = CallUsage(), max_cost, request.options.get("timeout")
         try:
             async with asyncio.timeout(limit if isinstance(limit, int | float) else self.timeout):
-                completion = await complete(endpoint.api_client, endpoint.upstream_model, messages, options, attempt)
+                completion = await complete(request, attempt)
             longest = max(len(text_or_calls(choice)) for choice in completion["choices"])
             if longest > _MAX_TEXT:
                 raise CallError(f"a reply of {longest:,} characters, of which no more than {_MAX_TEXT:,} are taken")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 from bisect import bisect_left
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -326,10 +327,7 @@ def with_provenance(policy: AbstractPolicy, **entries: Any) -> AbstractPolicy:
 
 def merge(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Merge mappings; for a key of several, the first one's value counts."""
-    merged: dict[str, Any] = {}
-    for mapping in mappings:
-        merged = {**mapping, **merged}
-    return merged
+    return dict(ChainMap(*map(dict, mappings)))
 
 
 def _slope(low: Mapping[str, float | None], high: Mapping[str, float | None]) -> dict[str, float | None]:

@@ -11,7 +11,8 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
@@ -21,9 +22,8 @@ from rcjax.policy.following import MAX_COST_RATIO, AbstractBill, Bill, PeriodBil
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.serving.call_log import Call, CallLog, Charge
-from rcjax.serving.failures import ApiError, CascadeWarning
-from rcjax.serving.ledger import Ledger
-from rcjax.serving.totals import QueryCount, Total, TotalsFile, TotalStore
+from rcjax.serving.failures import CascadeWarning
+from rcjax.serving.totals import LOCK_SECONDS, SYNC_SECONDS, Ledger, QueryCount, Total, TotalsFile, TotalStore
 
 _SECONDS_BETWEEN_WARNINGS = 60.0  # between two warnings of expensive answers
 
@@ -49,12 +49,11 @@ class BudgetSpentError(RuntimeError):
         self.end = end
 
 
-class SpendingUnknownError(ApiError):
+class SpendingUnknownError(RuntimeError):
     """The spending of a policy or a client cannot be read or recorded."""
 
     def __init__(self, name: str) -> None:
-        problem = f"the spending of {name} is not known now, because its store cannot be read: try again"
-        super().__init__(503, problem, "spending_unknown", retry_after=1.0)
+        super().__init__(f"the spending of {name} is not known now, because its store cannot be read: try again")
 
 
 def format_minute(time: float) -> str:
@@ -66,6 +65,13 @@ def describe_new_period(every: str, before: str) -> str:
     """Describe a change of the period of a policy's or a client's money, whose total then begins at $0."""
     change = f"its money is for a {every} from now on, not for a {before}"
     return f"{change}: what was spent before the change does not count in it"
+
+
+reserve_client_money: ContextVar[Callable[[Callable[[], float]], AbstractContextManager[object]]] = ContextVar(
+    "reserve_client_money", default=lambda estimate_cost: nullcontext()
+)
+"""Puts aside more money of the running request's client, given a function that estimates a cost. Raises if its money
+does not cover it."""
 
 
 @contextmanager
@@ -127,8 +133,9 @@ class Billing:
         self._clients: dict[str, Bill] = {}  # bills by the client's name
         self.stops_at_budget = stops_at_budget
         self._counted: _CountedQueries | None = None  # before the first reading
-        if self._shared_total() is not None and self._totals is not None:
-            self._totals.start()
+        self._synced_at = -math.inf
+        if self._shared_total() is not None:
+            self._sync(waits=True)
         self._read_spending()
 
     def _open_totals(self, log: str | None, ledger: Ledger | None) -> TotalStore | None:
@@ -303,12 +310,12 @@ class Billing:
     def _record(self, cost: float, queries: int) -> None:
         """Record a payment in the totals, if the bill is shared."""
         total = self._shared_total()
-        if total is None or self._totals is None:
+        if total is None:
             return
         if isinstance(self.bill, PeriodBill):
             total.own_query_count = QueryCount(self.bill.queries, self.bill.time)
         total.add(self.bill.budget - cost if isinstance(self.bill, Bill) else cost, queries)
-        self._totals.publish()
+        self._sync()
 
     def _apply_total(self, total: Total) -> None:
         """Update the bill from the total of all processes."""
@@ -346,8 +353,9 @@ class Billing:
     def _read_spending(self) -> None:
         """Update the bill with the spending of others."""
         total = self._shared_total()
-        if total is not None and self._totals is not None:
-            self._totals.refresh()
+        if total is not None:
+            if time.monotonic() - self._synced_at >= SYNC_SECONDS:
+                self._sync()
             self._apply_total(total)
         elif isinstance(self.bill, PeriodBill):
             self.bill = self.bill.at_time(time.time())
@@ -355,7 +363,25 @@ class Billing:
     def settle(self) -> None:
         """Record, at the end of the service, the payments that a busy store has not taken yet."""
         if self._totals is not None:
-            self._totals.publish(waits=True)
+            self._sync(waits=True)
+
+    def _sync(self, *, waits: bool = False) -> None:
+        """Exchange payments with the other processes. A failure becomes a warning, once until it works again.
+
+        Args:
+            waits: whether to wait for a store that is busy, as at the start and at the end.
+        """
+        totals, was_unknown, self._synced_at = self._totals, self._is_spending_unknown, time.monotonic()
+        assert totals is not None
+        is_down = isinstance(totals, Ledger) and totals.down_since is not None
+        try:
+            totals.sync(LOCK_SECONDS if waits and not is_down else 0.0)
+        except OSError as problem:
+            assert isinstance(totals, TotalsFile)  # a ledger raises nothing
+            if self._is_spending_unknown and not was_unknown:
+                news = f"cannot save spending to {totals.path}: {problem.strerror or problem}"
+                then = "until this works the cheapest rung answers, or nothing with --stop-at-budget"
+                warnings.warn(visible(f"{news}: {then}"), CascadeWarning, stacklevel=2)
 
     def continue_from(self, before: Billing) -> None:
         """Continue the bill that this one replaces: its balance or spending, and the clients' bills.
@@ -370,8 +396,8 @@ class Billing:
             self.bill = replace(own, balance=other.balance)
         elif isinstance(self._totals, TotalsFile) and isinstance(before._totals, TotalsFile):
             self._totals, self._counted = before._totals, None
-            self._shared_total()  # registers this period's total, so that `publish` reads it
-            self._totals.publish()
+            self._shared_total()  # registers this period's total, so that `_sync` reads it
+            self._sync()
             self._read_spending()
         if isinstance(own, PeriodBill) and isinstance(other, PeriodBill):
             if own.period.every != other.period.every:

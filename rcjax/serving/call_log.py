@@ -21,12 +21,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from rcjax._base.codec import number, object_in
 from rcjax._base.figures import choose_unit, count, percent
-from rcjax._base.files import LineFile, StandardOutput
+from rcjax._base.files import LineFile, StandardOutput, require_kind
 from rcjax.policy.ladder import DAYS_PER_PERIOD, figure_at, split_per_period
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN
@@ -150,8 +149,8 @@ class CallLog:
     lines go to standard output. With `replica=` each line names its replica of the service. `write_or_count` calls
     `observe=` with the outcome of each call, one of `LOGGED`.
 
-    Raises OSError if the file cannot be opened. `write` raises OSError if the file cannot be written, and ValueError
-    for a number that JSON cannot hold; then nothing is written.
+    Raises ValueError for a file of another kind, OSError if the file cannot be opened. `write` raises OSError if the
+    file cannot be written, and ValueError for a number that JSON cannot hold; then nothing is written.
 
     Example:
         >>> import tempfile
@@ -177,6 +176,8 @@ class CallLog:
         replica: str | None = None,
         observe: Callable[[str], None] | None = None,
     ) -> None:
+        if path is not None:
+            require_kind(path, "log of a service")
         self.path = None if path is None else os.fspath(path)
         self.answers = answers
         self.prompts = prompts
@@ -229,9 +230,7 @@ class CallLog:
     def __enter__(self) -> CallLog:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 
@@ -382,6 +381,9 @@ class ShadowShare:
         return min(1.0, self.shadow.per_second * max(self._seconds, _MIN_SECONDS) / self._count)
 
 
+_MUCH = 0.2  # share of a policy's cost above which the cost of its shadow queries is warned of
+
+
 class ShadowCost(NamedTuple):
     """The expected cost of shadow queries."""
 
@@ -406,6 +408,8 @@ class ShadowCost(NamedTuple):
 
         >>> ShadowCost(2e-4, 1e-4, ("huge",)).describe(0.05)
         '$10.0 per million queries, 10.0 % on top of what the policy costs, and what huge costs'
+        >>> ShadowCost(2e-4, 1e-4, ()).describe(1.0)
+        '$200 per million queries, 200.0 % on top of what the policy costs (warning: --shadow 10% would add 20 %)'
         >>> ShadowCost(2e-4, 1e-4, ()).describe(ShadowRate(200, "week"))
         '$0.04 a week'
         """
@@ -415,7 +419,10 @@ class ShadowCost(NamedTuple):
         money = choose_unit([shadow * self.query])
         if not self.by_policy:
             return f"{money.full(shadow * self.query)}{more}"
-        part = f"{percent(shadow * self.query / self.by_policy)} on top of what the policy costs"
+        added = shadow * self.query / self.by_policy
+        part = f"{percent(added)} on top of what the policy costs"
+        if added > _MUCH:
+            part += f" (warning: --shadow {100 * shadow * _MUCH / added:.2g}% would add {100 * _MUCH:.0f} %)"
         return f"{money.full(shadow * self.query)}, {part}{more}"
 
     def to_json(self, shadow: float | ShadowRate) -> dict[str, Any]:

@@ -16,25 +16,25 @@ import time
 import uuid
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral
-from types import MappingProxyType, NoneType, TracebackType
+from types import MappingProxyType, NoneType
 from typing import Any, Literal, cast
 
 from rcjax._base.codec import describe_type, number, require_instance, takes, visible, whole_number
 from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, draw_lot
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
-from rcjax.serving.billing import Billing
+from rcjax.serving.billing import Billing, reserve_client_money
 from rcjax.serving.call_log import Call, CallLog, Query, ShadowRate, ShadowShare, queries_per_day
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
-from rcjax.serving.exchange import Caller, Deliver, Exchange, Observe, calls_of
+from rcjax.serving.exchange import Deliver, Exchange, ModelCaller, Observe, calls_of
 from rcjax.serving.failures import CascadeWarning, Failure
-from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ServedModel
-from rcjax.serving.openai_client import ReserveBytes, keep_prompt_bytes, openai, reserve_reply_bytes
+from rcjax.serving.openai_client import RequestMemory, openai, request_memory
+from rcjax.serving.totals import Ledger
 from rcjax.serving.usage import sum_usages
 
 Messages = str | Sequence[Mapping[str, Any]]
@@ -76,14 +76,8 @@ class Result:
     """Sum of the calls' tokens, as in the API."""
     failure: Failure | None = field(default=None, repr=False, compare=False)
     """The last failure, if no model answered."""
-    parallel_calls: int = 1
-    """Number of the first calls, which ran in parallel."""
-
-    @property
-    def seconds(self) -> float:
-        """Seconds that the calls took: the longest of the parallel calls, plus all later calls."""
-        parallel = max((call.seconds for call in self.calls[: self.parallel_calls]), default=0.0)
-        return parallel + math.fsum(call.seconds for call in self.calls[self.parallel_calls :])
+    seconds: float = field(default=0.0, compare=False)
+    """Seconds from the start of the first call to the end of the last; the first two may run in parallel."""
 
     @property
     def problem(self) -> str:
@@ -121,7 +115,7 @@ class _ShadowCalls:
     """The exchanges with these models so far."""
     resources: ExitStack
     """The query's slot, money and bytes, released at its end; then the models that were not asked are logged."""
-    reserve_bytes: ReserveBytes
+    memory: RequestMemory
 
 
 class Cascade:
@@ -131,10 +125,11 @@ class Cascade:
     ladder. Shadow calls count towards money for a period, never towards a budget per query. If the budget is money for
     a period, a file beside `log` holds the spending of earlier runs and of other processes.
 
-    If a model still fails after its retries, the next larger model of the policy is asked. An answer whose confidence
-    cannot be read is treated as an answer of the lowest confidence. If the largest model fails or the time is up, the
-    answer of highest confidence so far counts (`status` "best so far"). Retries wait as long as the server says; if
-    that is over 120 s, or beyond the time left, there is no retry.
+    If a model still fails after its retries, the next larger model of the policy is asked. If all models of a rung
+    fail, the `fallbacks` are asked. An answer whose confidence cannot be read is treated as an answer of the lowest
+    confidence. If the largest model fails or the time is up, the answer of highest confidence so far counts (`status`
+    "best so far"). Retries wait as long as the server says; if that is over 120 s, or beyond the time left, there is
+    no retry.
 
     Args:
         policy: a `Policy`, or a `Ladder`, which sends each query by one of its rungs.
@@ -219,7 +214,8 @@ class Cascade:
             raise ValueError(f"models: {others}: the policy has {', '.join(policy.models)}; others need shadow above 0")
         self.billing = Billing(policy, name, log, ledger, stops_at_budget=stops_at_budget)
         defaults = RequestDefaults(api_client, signal, options or {}, models or {}, timeout, retries)
-        self._caller = Caller(make_endpoints(policy, self.all_models, defaults), log, concurrency, observe, timeout)
+        endpoints = make_endpoints(policy, self.all_models, defaults)
+        self._model_caller = ModelCaller(endpoints, log, concurrency, observe, timeout)
         self._observe_shadow = observe_shadow or (lambda outcome: None)
         self._salt = salt
         self._concurrency = concurrency
@@ -292,6 +288,17 @@ class Cascade:
             check_query(query_id, messages)
         return await asyncio.gather(*(answer(query_id, messages) for query_id, messages in listed))
 
+    @property
+    def fallbacks(self) -> tuple[str, ...]:
+        """Models to ask after all models of a rung have failed: today's, as recorded, then the dearest of the policy.
+
+        A model that every rung asks is none of them.
+        """
+        cost, parts = self.policy.cost, [part for rung in self.policy.rungs for part in rung.cascades]
+        names = self.policy.tuning.get("today"), max(cost, key=cost.__getitem__)
+        known = [name for name in names if name in self.all_models]
+        return tuple(dict.fromkeys(name for name in known if any(name not in part.models for part in parts)))
+
     def estimate_cost(self, query: Query) -> float:
         """Estimate the money that an answer may cost, on the upper of the two rungs around the policy's position."""
         top = len(self.policy.rungs) - 1
@@ -300,11 +307,11 @@ class Cascade:
     def continue_from(self, before: Cascade, models: Iterable[str]) -> None:
         """Continue the bill of the cascade that this one replaces, and the paces of these models."""
         self.billing.continue_from(before.billing)
-        self._caller.continue_paces(before._caller, models)
+        self._model_caller.continue_paces(before._model_caller, models)
 
     def signal_of(self, model: str) -> Any:
         """Return the signal that reads a model's confidence."""
-        return self._caller.endpoints[model].signal
+        return self._model_caller.endpoints[model].signal
 
     async def close(self) -> None:
         """Wait for the shadow calls under way, then end the checks. The caller closes the clients and the log.
@@ -322,15 +329,13 @@ class Cascade:
             try:
                 self.billing.settle()
             finally:
-                await self._caller.close()
+                await self._model_caller.close()
         _raise_first(outcomes)
 
     async def __aenter__(self) -> Cascade:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
     async def _answer(
@@ -350,37 +355,40 @@ class Cascade:
             rung = self.policy.rungs[rung_index]
             policy = rung.for_segment(query.segment)
             reported_rung = None if position is None else rung_index
-            reserve_bytes = shadow_resources.enter_context(self._keep_shadow()) if query.is_shadow_query else None
-            is_shadow = reserve_bytes is not None and reservations.enter_context(
-                self._reserve_others(policy.models, query)
-            )
-            if reserve_bytes is not None:
+            # Before the first model is asked: its answer must not decide which queries are tuned on, and its line of
+            # the log says whether this is a shadow query.
+            memory = shadow_resources.enter_context(self._keep_shadow()) if query.is_shadow_query else None
+            is_shadow = False
+            if memory is not None:
+                cost = self._estimate_sum(query, {*self.all_models}.difference(policy.models))
+                is_shadow = reservations.enter_context(self.billing.reserve_shadow(cost))
                 self._observe_shadow("asked" if is_shadow else "no money")
             query = replace(query, position=position, rung=reported_rung, is_shadow_query=is_shadow)
             try:
                 result = await self._run_cascade(policy, query, end, exchanges, deliver)
+                if _may_fall_back(result, exchanges):
+                    result = await self._fall_back(result, end, exchanges, deliver)
             except BaseException:  # otherwise the sample would be of the queries that end well, the easy ones
                 self._log_unasked(query, self.all_models, exchanges)
                 raise
             finally:  # a client that disconnects still pays for the calls made
-                cost = rung.expected.get("cost") or 0.0
-                self.billing.pay(calls_of(exchanges), cost, query.client)
+                self.billing.pay(calls_of(exchanges), rung.expected.get("cost") or 0.0, query.client)
             others = [model for model in self.all_models if model not in {call.model for call in result.calls}]
-            if reserve_bytes is None or not is_shadow or not others:
+            if memory is None or not is_shadow or not others:
                 return result, None
             reservations.close()  # the bill has the answer's cost: from now on, only the other models need money
             shadow_resources.enter_context(self.billing.reserve(self._estimate_sum(query, others)))
             query = replace(query, charge=self.billing.shadow_charge, is_shadow_call=True)
             exchanges = list[Exchange]()
             shadow_resources.callback(self._log_unasked, query, others, exchanges)
-            return result, _ShadowCalls(query, others, exchanges, shadow_resources.pop_all(), reserve_bytes)
+            return result, _ShadowCalls(query, others, exchanges, shadow_resources.pop_all(), memory)
 
     def _estimate_rung(self, query: Query, index: int) -> float:
         """Estimate the money that a query may cost on a rung if each of its models is asked."""
         return self._estimate_sum(query, self.policy.rungs[index].for_segment(query.segment).models)
 
     def _estimate_sum(self, query: Query, models: Iterable[str]) -> float:
-        return math.fsum(self._caller.estimate_cost(query, model) for model in models)
+        return math.fsum(self._model_caller.estimate_cost(query, model) for model in models)
 
     def _make_query(
         self, messages: Messages, query_id: int | str | None, options: Mapping[str, Any] = MappingProxyType({})
@@ -397,31 +405,20 @@ class Cascade:
         digest = hashlib.sha256(json.dumps(messages, default=str).encode()).hexdigest()
         return f"{'' if self._salt is None else self._salt + ':'}{query_id}:{digest}"
 
-    def _reserve_others(self, reserved: Sequence[str], query: Query) -> AbstractContextManager[bool]:
-        """Put aside the money for the models that may be added; yield whether it is covered.
-
-        This is decided before the first model is asked, since the first line of the log says that it is a shadow query.
-        """
-        others = (model for model in self.all_models if model not in reserved)
-        return self.billing.reserve_shadow(self._estimate_sum(query, others))
-
     @contextmanager
-    def _keep_shadow(self) -> Iterator[ReserveBytes | None]:
-        """Count a shadow query, and keep its bytes, until its calls have ended; yield None if there is no slot.
-
-        This is decided before the first model is asked: otherwise the answers would decide which queries are tuned on.
-        """
-        most = _SHADOW_QUERIES_PER_SLOT * self._caller.max_shadow_requests
+    def _keep_shadow(self) -> Iterator[RequestMemory | None]:
+        """Count a shadow query, and keep its bytes, until its calls have ended; yield None if there is no slot."""
+        most = _SHADOW_QUERIES_PER_SLOT * self._model_caller.max_shadow_requests
         if self._shadow_queries >= most:
             self._refuse_shadow("no slot", f"{most:,} shadow queries are under way")
             yield None
             return
         self._shadow_queries += 1
         try:
-            with keep_prompt_bytes.get()() as reserve_bytes:
-                if reserve_bytes is None:
+            with request_memory.get().keep() as memory:
+                if memory is None:
                     self._refuse_shadow("no memory", "shadow queries under way keep as many bytes as they may")
-                yield reserve_bytes
+                yield memory
         finally:
             self._shadow_queries -= 1
 
@@ -435,11 +432,12 @@ class Cascade:
 
     async def _ask_others(self, shadow_calls: _ShadowCalls) -> None:
         """Ask the models that the policy did not ask."""
-        reserve_reply_bytes.set(shadow_calls.reserve_bytes)
+        request_memory.set(shadow_calls.memory)
         query, exchanges = shadow_calls.query, shadow_calls.exchanges
         with shadow_calls.resources:
             try:
-                await gather_all(self._caller.call(query, model, None, exchanges) for model in shadow_calls.models)
+                models = shadow_calls.models
+                await gather_all(self._model_caller.call(query, model, None, exchanges) for model in models)
             finally:  # a service that stops still pays for the calls made
                 self.billing.pay_shadow(calls_of(exchanges))
 
@@ -448,7 +446,7 @@ class Cascade:
         asked = {exchange.model for exchange in exchanges}
         for model in models if query.is_shadow_query else ():
             if model not in asked:
-                self._caller.log_unasked(query, model)
+                self._model_caller.log_unasked(query, model)
 
     async def _run_cascade(
         self, policy: Policy, query: Query, end: float | None, exchanges: list[Exchange], deliver: Deliver | None
@@ -456,7 +454,6 @@ class Cascade:
         """Ask model after model until one is sure enough or the time is up; two at once if an agreement needs both."""
         model: str | None = policy.first_model
         ahead, visited = dict[str, Exchange](), list[Exchange]()
-        parallel_calls = 1 if policy.parallel_model is None else 2
         while model is not None:
             later = policy.models[policy.models.index(model) + 1 :]
             left = None if end is None else end - time.monotonic()
@@ -471,11 +468,10 @@ class Cascade:
             exchange = ahead.pop(model, None)
             if exchange is None:
                 receiver = deliver if is_final else None
-                exchange = await self._caller.call(query, model, policy, exchanges, seconds, deliver=receiver)
+                exchange = await self._model_caller.call(query, model, policy, exchanges, seconds, deliver=receiver)
             visited.append(exchange)
             if exchange.is_delivered or (exchange.call.text is not None and is_final):
-                status = "answered" if exchange.call.text else "failed"
-                return make_result(query, status, exchange, exchanges, parallel_calls)
+                return make_result(query, "answered" if exchange.call.text else "failed", exchange, exchanges)
             if exchange.call.text is None:
                 model = next(iter(later), None)
                 continue
@@ -483,9 +479,41 @@ class Cascade:
             decision = policy.step(model, logprob=exchange.call.logprob, answer=answers.pop(model), answers=answers)
             if not isinstance(decision, Defer):
                 status = "answered" if isinstance(decision, Answer) else "abstained"
-                return make_result(query, status, exchange, exchanges, parallel_calls)
+                return make_result(query, status, exchange, exchanges)
             model = decision.next_model
-        return make_result(query, *_best_so_far(exchanges), exchanges, parallel_calls)
+        return make_result(query, *_best_so_far(exchanges), exchanges)
+
+    async def _fall_back(
+        self, failed: Result, end: float | None, exchanges: list[Exchange], deliver: Deliver | None
+    ) -> Result:
+        """Ask the fallbacks after a failed result, as far as time and money allow; the first answer is kept."""
+        query, asked = failed.query, {call.model for call in failed.calls}
+        for model in (name for name in self.fallbacks if name not in asked):
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            query = replace(query, charge=replace(self.billing.charge, step=len(exchanges) + 1))
+            rung = next((rung for rung in self.policy.rungs if model in rung.models), None)
+            with self._reserve_fallback(query, model) as is_covered:
+                if not is_covered:
+                    continue
+                exchange = await self._model_caller.call(query, model, rung, exchanges, left, deliver=deliver)
+            if exchange.is_delivered or exchange.completion is not None:
+                return make_result(query, "answered" if exchange.call.text else "failed", exchange, exchanges)
+        return make_result(query, "failed", None, exchanges)
+
+    @contextmanager
+    def _reserve_fallback(self, query: Query, model: str) -> Iterator[bool]:
+        """Put aside money of the policy and of the client; yield whether the policy's money covers the model."""
+
+        def estimate_cost(models: Sequence[str]) -> float:
+            return self._estimate_sum(query, models) if models else math.inf  # no model is never covered
+
+        with (
+            self.billing.reserve_candidate(((model,), ()), estimate_cost, query.client) as covered,
+            reserve_client_money.get()(partial(self._estimate_sum, query, covered)),
+        ):
+            yield bool(covered)
 
     async def _ask_both(
         self, policy: Policy, query: Query, seconds: float | None, exchanges: list[Exchange]
@@ -493,7 +521,7 @@ class Cascade:
         """Ask the first model and the model that its answer is compared with in parallel; return exchanges by model."""
         names, records = [policy.first_model, str(policy.parallel_model)], (list[Exchange](), list[Exchange]())
         calls = [
-            self._caller.call(
+            self._model_caller.call(
                 replace(query, charge=replace(self.billing.charge, step=step)), name, policy, record, seconds
             )
             for step, (name, record) in enumerate(zip(names, records, strict=True), start=1)
@@ -503,6 +531,13 @@ class Cascade:
         finally:
             exchanges.extend(exchange for record in records for exchange in record)
         return {exchange.model: exchange for record in records for exchange in record}
+
+
+def _may_fall_back(result: Result, exchanges: Sequence[Exchange]) -> bool:
+    """Return whether a result has no reply at all, and the models have not all refused the request itself."""
+    has_reply = result.completion is not None or any(exchange.is_delivered for exchange in exchanges)
+    failures = [exchange.failure for exchange in exchanges if exchange.failure is not None]
+    return result.status == "failed" and not has_reply and not all(failure.is_refusal for failure in failures)
 
 
 def _best_so_far(exchanges: Sequence[Exchange]) -> tuple[Literal["best so far", "failed"], Exchange | None]:
@@ -538,9 +573,7 @@ def _shadow_share(shadow: float | ShadowRate | ShadowShare, log: CallLog | None,
     return ShadowShare(shadow, queries_per_day(log.path, policy=policy))
 
 
-def make_result(
-    query: Query, status: str, answered_by: Exchange | None, exchanges: list[Exchange], parallel_calls: int = 1
-) -> Result:
+def make_result(query: Query, status: str, answered_by: Exchange | None, exchanges: list[Exchange]) -> Result:
     """Make the result of a query from its exchanges.
 
     Args:
@@ -548,12 +581,12 @@ def make_result(
         status: the status of the result.
         answered_by: the exchange whose answer counts; None if no answer counts.
         exchanges: all exchanges of the query.
-        parallel_calls: number of the first exchanges, which ran in parallel.
     """
     calls = calls_of(exchanges)
     call = answered_by.call if answered_by else None
     has_answer = call is not None and status not in ("abstained", "failed")
     failures = [exchange.failure for exchange in exchanges if exchange.failure is not None]
+    ends = [exchange.start + exchange.call.seconds for exchange in exchanges]
     return Result(
         query=query,
         status=cast(Status, status),
@@ -566,5 +599,5 @@ def make_result(
         completion=answered_by.completion if answered_by and status != "abstained" else None,
         usage=sum_usages([exchange.usage for exchange in exchanges]),
         failure=failures[-1] if failures and status == "failed" else None,
-        parallel_calls=parallel_calls,
+        seconds=max(ends) - min(exchange.start for exchange in exchanges) if exchanges else 0.0,
     )

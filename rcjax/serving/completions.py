@@ -32,15 +32,15 @@ from rcjax.serving.usage import CallUsage, usage_of
 MAX_PARTS = 1_000_000  # parts of one reply: log-probabilities of 5,000 tokens, each with twenty others
 
 
-def read_completion(content: bytes | str, usage: CallUsage, input_bytes: int = 0) -> Mapping[str, Any]:
+def read_completion(content: bytes | str, usage: CallUsage) -> Mapping[str, Any]:
     """Read a completion from JSON, without choices that report a failure, and add its tokens to the usage.
 
-    `input_bytes` is the size of the request. Raises CallError for malformed content, and if no choice is left.
+    Raises CallError for malformed content, and if no choice is left.
     """
     data = read_json(content)
     fields = as_object(data)
     choices = fields.get("choices")
-    usage.add(usage_of(fields), input_bytes, sum(output_bytes(choice.get("message")) for choice in objects_in(choices)))
+    usage.add(usage_of(fields), sum(output_bytes(choice.get("message")) for choice in objects_in(choices)))
     if not isinstance(choices, list) or not choices or body_failure(fields) is not None:
         raise unusable_error(data)
     problems = [choice_failure(choice) for choice in choices]
@@ -170,7 +170,6 @@ async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, 
     Raises CallError for a malformed chunk, for an error in place of a chunk, and if no finish reason has come.
     """
     finished = False
-    calls = defaultdict[int, ToolCallNumbers](ToolCallNumbers)
     async for data in _events(lines):
         if data == _END:
             with suppress(TimeoutError):  # the response ends, so that the connection can be used again
@@ -186,7 +185,7 @@ async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, 
             raise unusable_error(data)
         choices = [{**choice, "finish_reason": raw_finish_reason(choice)} for choice in numbered_choices(choices)]
         finished = finished or any(choice["finish_reason"] is not None for choice in choices)
-        yield {**data, "choices": [calls[choice["index"]].of_choice(choice) for choice in choices]}
+        yield {**data, "choices": choices}
     if not finished:
         raise CallError("the answer breaks off", kind="the answer breaks off")
 
@@ -244,108 +243,86 @@ _MAX_CALL_LENGTH = 10_000  # characters of arguments: the JSON of longer ones is
 
 
 @dataclass(slots=True)
-class _OpenToolCall:
-    """A tool call in a stream, with the arguments so far."""
+class _StreamedToolCall:
+    """A tool call, assembled from its pieces; the first id, type and name count."""
 
     number: int
-    id: str | None = None
-    name: str | None = None
-    arguments: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Its id and its type."""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+    """The pieces of the arguments."""
+    length: int = 0
+    """Characters of the arguments."""
 
-    def add(self, arguments: Any) -> None:
-        """Add a piece of the arguments."""
-        if isinstance(arguments, str) and len(self.arguments) <= _MAX_CALL_LENGTH:
-            self.arguments += arguments
+    def add(self, piece: Mapping[str, Any], function: Mapping[str, Any]) -> None:
+        """Add a piece of the call."""
+        self.labels = {label: piece[label] for label in ("id", "type") if _is_text(piece.get(label))} | self.labels
+        self.name = self.name or (function["name"] if _is_text(function.get("name")) else "")
+        if _is_text(function.get("arguments")):
+            self.arguments.append(function["arguments"])
+            self.length += len(self.arguments[-1])
 
     @property
     def is_whole(self) -> bool:
         """Whether the arguments are a complete JSON object, so that nothing can follow."""
-        ends = self.arguments.endswith("}") and len(self.arguments) <= _MAX_CALL_LENGTH
-        return ends and read_json(self.arguments) is not None
+        is_closed = bool(self.arguments) and self.arguments[-1].endswith("}") and self.length <= _MAX_CALL_LENGTH
+        return is_closed and read_json("".join(self.arguments)) is not None
 
-    def is_followed_by(self, call_id: str | None, name: str | None) -> bool:
+    def is_followed_by(self, call_id: object, name: object) -> bool:
         """Return whether a piece with this id and name begins another call.
 
         Some servers repeat the id and the name in every piece; others draw a new id for each piece of one call.
         """
-        if call_id and self.id and call_id != self.id:
-            return bool(name) or self.is_whole
-        if name and self.name:
-            return name != self.name or ((call_id is None or call_id != self.id) and self.is_whole)
+        is_new_id = _is_text(call_id) and call_id != self.labels.get("id")
+        if is_new_id and "id" in self.labels:
+            return _is_text(name) or self.is_whole
+        if _is_text(name) and self.name:
+            return name != self.name or ((is_new_id or not _is_text(call_id)) and self.is_whole)
         return False
+
+    def to_json(self) -> dict[str, object]:
+        """Return the call as in the API."""
+        return {"function": {"name": self.name, "arguments": "".join(self.arguments)}, **self.labels}
 
 
 @dataclass(slots=True)
-class ToolCallNumbers:
-    """Numbers the tool calls of a streamed choice, so that the pieces of a call share an index.
+class StreamedToolCalls:
+    """The tool calls of a streamed choice, whose pieces are numbered so that the pieces of a call share an index.
 
     Some servers leave the index out, or give all calls the index 0: then a new id or a new name begins a new call.
 
     >>> calls = [{"index": 0, "id": name, "function": {"name": name}} for name in "ab"]
-    >>> numbered = ToolCallNumbers().of_choice({"delta": {"tool_calls": calls}})
-    >>> [call["index"] for call in numbered["delta"]["tool_calls"]]
+    >>> [piece["index"] for piece in map(StreamedToolCalls().add, calls)]
     [0, 1]
     """
 
-    _open: dict[int | str | None, _OpenToolCall] = field(default_factory=dict)
+    calls: dict[int, _StreamedToolCall] = field(default_factory=dict)
+    """The calls by their numbers."""
+    _latest: dict[object, _StreamedToolCall] = field(default_factory=dict)
     """The last call by each index and id that the server sent; under None the last call of all."""
-    _taken: set[int] = field(default_factory=set)
     _next: int = 0
 
-    def of_choice(self, choice: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the choice of a chunk with each piece of a tool call numbered."""
-        delta = as_object(choice.get("delta"))
-        if not isinstance(delta.get("tool_calls"), list):
-            return choice
-        numbered = [self._number(call) for call in objects_in(delta["tool_calls"])]
-        return {**choice, "delta": {**delta, "tool_calls": numbered}}
-
-    def _number(self, piece: Mapping[str, Any]) -> Mapping[str, Any]:
-        fields = as_object(piece.get("function"))
+    def add(self, piece: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Add a piece of a call, and return it with the call's number, and its arguments as text."""
+        function = as_object(piece.get("function"))
+        if isinstance(function.get("arguments"), Mapping):
+            function = {**function, "arguments": json.dumps(function["arguments"])}
+            piece = {**piece, "function": function}
         index = piece["index"] if type(piece.get("index")) is int else None
-        call_id, name = _text_or_none(piece.get("id")), _text_or_none(fields.get("name"))
-        call = self._open.get(call_id if index is None and call_id in self._open else index)
-        if call is None or call.is_followed_by(call_id, name):
-            number = self._next if index is None or index in self._taken else index
-            self._taken.add(number)
+        call_id = piece["id"] if _is_text(piece.get("id")) else None
+        call = self._latest.get(call_id if index is None and call_id in self._latest else index)
+        if call is None or call.is_followed_by(call_id, function.get("name")):
+            number = self._next if index is None or index in self.calls else index
             self._next = max(self._next, number + 1)
-            call = _OpenToolCall(number)
-        self._open |= dict.fromkeys((None, index, call_id), call)
-        call.id, call.name = call.id or call_id, call.name or name
-        if isinstance(fields.get("arguments"), Mapping):
-            fields = {**fields, "arguments": json.dumps(fields["arguments"])}
-            piece = {**piece, "function": fields}
-        call.add(fields.get("arguments"))
+            call = self.calls[number] = _StreamedToolCall(number)
+        self._latest |= dict.fromkeys((None, index, call_id), call)
+        call.add(piece, function)
         return {**piece, "index": call.number}
 
 
-def _text_or_none(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-@dataclass(slots=True)
-class PartialToolCall:
-    """A tool call, assembled from its pieces; the first name and id count."""
-
-    name: str = ""
-    arguments: str = ""
-    labels: dict[str, str] = field(default_factory=dict)
-    """Its id and its type."""
-
-    def add(self, piece: Mapping[str, object]) -> None:
-        """Add a piece of the call."""
-        fields = as_object(piece.get("function"))
-        if isinstance(arguments := fields.get("arguments"), str):
-            self.arguments += arguments
-        if isinstance(name := fields.get("name"), str):
-            self.name = self.name or name
-        for label in ("id", "type"):
-            if isinstance(text := piece.get(label), str):
-                self.labels.setdefault(label, text)
-
-    def to_json(self) -> dict[str, object]:
-        """Return the call as in the API."""
-        return {"function": {"name": self.name, "arguments": self.arguments}, **self.labels}
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
 
 
 @dataclass(slots=True)
@@ -354,15 +331,16 @@ class Assembly:
 
     >>> assembly, usage = Assembly(), CallUsage()
     >>> for text in ("Par", "is"):
-    ...     assembly.add({"choices": [{"index": 0, "delta": {"content": text}}]})
-    >>> assembly.add({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}})
+    ...     chunk = assembly.add({"choices": [{"index": 0, "delta": {"content": text}}]})
+    >>> chunk = assembly.add({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}})
     >>> assembly.completion(usage)["choices"][0]["message"]["content"], usage.tokens.output
     ('Paris', 2)
     """
 
     texts: list[str] = field(default_factory=list)
     tokens: list[object] = field(default_factory=list)
-    tool_calls: dict[int, PartialToolCall] = field(default_factory=dict)
+    tool_calls: dict[int, StreamedToolCalls] = field(default_factory=lambda: defaultdict(StreamedToolCalls))
+    """The tool calls of each choice."""
     finish_reason: object = None
     usage: object = None
     output_bytes: int = 0
@@ -372,37 +350,38 @@ class Assembly:
     arrived: bool = False
     """Whether anything came back: a chunk, or unreadable data in place of a chunk."""
 
-    def add(self, chunk: Mapping[str, Any]) -> None:
-        """Add a chunk."""
+    def add(self, chunk: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Add a chunk, and return it with numbered tool calls."""
         self.arrived = True
         self.usage = usage_of(chunk) or self.usage
-        for choice in chunk["choices"]:
+        choices = [self._add_calls(choice) for choice in chunk["choices"]]
+        for choice in choices:
             self.output_bytes += output_bytes(choice.get("delta"))
             if choice.get("index", 0) != 0:
                 continue
             text = choice_text({"message": choice.get("delta")})
             self.texts += [text] if text else []
-            self._add_calls(choice.get("delta"))
             self.finish_reason = raw_finish_reason(choice) or self.finish_reason
             self.problem = self.problem or choice_failure(choice)
             self.tokens += token_content(choice.get("logprobs")) or []
+        return {**chunk, "choices": choices}
 
-    def _add_calls(self, delta: Any) -> None:
-        """Add the pieces of tool calls in a delta."""
-        for call in objects_in(as_object(delta).get("tool_calls")):
-            if isinstance(call.get("index", 0), int):
-                self.tool_calls.setdefault(call.get("index", 0), PartialToolCall()).add(call)
+    def _add_calls(self, choice: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Add the pieces of tool calls in a choice, and return it with these pieces numbered."""
+        delta = as_object(choice.get("delta"))
+        if not isinstance(delta.get("tool_calls"), list):
+            return choice
+        calls = self.tool_calls[choice.get("index", 0)]
+        numbered = [calls.add(piece) for piece in objects_in(delta["tool_calls"])]
+        return {**choice, "delta": {**delta, "tool_calls": numbered}}
 
-    def completion(self, usage: CallUsage, input_bytes: int = 0) -> dict[str, Any]:
-        """Return the completion, and add its tokens to the usage if anything arrived.
-
-        `input_bytes` is the size of the request.
-        """
+    def completion(self, usage: CallUsage) -> dict[str, Any]:
+        """Return the completion, and add its tokens to the usage if anything arrived."""
         if self.arrived:
-            usage.add(self.usage, input_bytes, self.output_bytes)
+            usage.add(self.usage, self.output_bytes)
         message: dict[str, Any] = {"role": "assistant", "content": "".join(self.texts)}
-        if self.tool_calls:
-            message["tool_calls"] = [call.to_json() for call in self.tool_calls.values()]
+        if calls := self.tool_calls[0].calls:
+            message["tool_calls"] = [call.to_json() for call in calls.values()]
         choice = {
             "index": 0,
             "message": message,

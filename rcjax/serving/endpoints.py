@@ -21,7 +21,7 @@ from rcjax.policy.signals.signal import describe_difference, record_signal, sign
 from rcjax.policy.spec import recorded_prices, recorded_request_settings
 from rcjax.serving.check_processes import require_runnable
 from rcjax.serving.models_file import ServedModel
-from rcjax.serving.openai_client import openai
+from rcjax.serving.openai_client import CompletionRequest, openai
 from rcjax.serving.usage import (
     TOKEN_LIMITS,
     CallUsage,
@@ -121,6 +121,10 @@ class Endpoint:
     def routing(self) -> dict[str, Any]:
         """Options that a second question shares with the first."""
         return {name: value for name, value in self.options.items() if name.startswith("extra_")}
+
+    def request(self, messages: Sequence[Mapping[str, object]], options: Mapping[str, object]) -> CompletionRequest:
+        """Return a request to the model."""
+        return CompletionRequest(self.api_client, self.upstream_model, messages, options)
 
     def options_for(self, overrides: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the model's options, overridden by a question's options, then by the signal's options.
@@ -315,10 +319,10 @@ def _signals(
     unknown = [model for model, one in signals.items() if one is None]
     names = [str(records.get(model, {}).get("signal")) for model in unknown]
     if unknown:
-        by_code = f"was tuned on {names[0]}, which runs code, so the policy file alone may not start it"
-        reason = by_code if "None" not in names else "does not say what its log was made with"
+        by_code = f"the policy was tuned on {names[0]}, which runs code, so the policy file alone may not start it"
+        reason = by_code if "None" not in names else "none is given, and no policy records it"
         advice = 'give it, by signal= or in models.toml, such as signal = "choice", or "verification" for texts'
-        raise ValueError(f"signal of {', '.join(unknown)}: the policy {reason}: {advice}")
+        raise ValueError(f"signal of {', '.join(unknown)}: {reason}: {advice}")
     return signals
 
 

@@ -1,7 +1,7 @@
 """One question to one model: the request, the signal's reading of the reply, and the call for the log.
 
-An `Exchange` records a question and its outcome. `Caller` sends the requests of a service, each when a slot is free.
-`rcjax.collecting.respondent` sends those of a collection, within a budget.
+An `Exchange` records a question and its outcome. `ModelCaller` sends the requests of a service, each when a slot is
+free. `rcjax.collecting.respondent` sends those of a collection, within a budget.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -34,7 +34,7 @@ from rcjax.serving.failures import (
     malformed_error,
 )
 from rcjax.serving.models_file import record_request_settings
-from rcjax.serving.openai_client import call_end, complete, stream
+from rcjax.serving.openai_client import CompletionRequest, complete, stream
 from rcjax.serving.usage import CallUsage, Pace, reply_samples
 
 
@@ -54,10 +54,8 @@ class Piece:
 Deliver = Callable[[Piece], Awaitable[None]]
 """Receives each piece of an answer when it comes."""
 
-SendRequest = Callable[
-    [Endpoint, Sequence[Mapping[str, Any]], Mapping[str, Any], CallUsage], Awaitable[Mapping[str, Any]]
-]
-"""Sends (endpoint, messages, options, usage) and returns the completion. Updates the usage; raises CallError."""
+SendRequest = Callable[[CompletionRequest, CallUsage], Awaitable[Mapping[str, Any]]]
+"""Sends a request and returns the completion. Updates the usage; raises CallError."""
 
 
 @dataclass(slots=True)
@@ -125,11 +123,12 @@ class Exchange:
 
     async def _ask(self, send: SendRequest) -> Mapping[str, Any]:
         """Return the completion of the question. With votes, send the requests concurrently and join their choices."""
-        request = self.endpoint, self.query.messages, self.endpoint.options_for(self.query.options), self.usage
+        request = self.endpoint.request(self.query.messages, self.endpoint.options_for(self.query.options))
         if self.endpoint.samples == 1:
-            return await send(*request)
+            return await send(request, self.usage)
         # A call that is cancelled waits until each request has ended: only then is its usage complete.
-        votes = await asyncio.gather(*(send(*request) for _ in range(self.endpoint.samples)), return_exceptions=True)
+        sent = (send(request, self.usage) for _ in range(self.endpoint.samples))
+        votes = await asyncio.gather(*sent, return_exceptions=True)
         for vote in votes:
             if isinstance(vote, BaseException) and not isinstance(vote, CallError):
                 raise vote
@@ -151,8 +150,8 @@ class Exchange:
             follow_up = signal.follow_up(messages, reply)
         if follow_up is not None:
             with _signal_errors():
-                conversation, options = list(follow_up[0]), {**follow_up[1], **endpoint.routing}
-            second = read_reply(await send(endpoint, conversation, options, self.usage))
+                request = endpoint.request(list(follow_up[0]), {**follow_up[1], **endpoint.routing})
+            second = read_reply(await send(request, self.usage))
         with _signal_errors():
             reading = signal.read(reply, second)
         if not isinstance(reading, Reading):
@@ -275,6 +274,8 @@ class Delivery:
     has_begun: bool = False
     problem: str | None = None
     """The receiver's exception, after which no piece is delivered; the answer is read to its end."""
+    seconds_waited: float = 0.0
+    """Seconds in which the answer waited for the receiver."""
     _waiting: list[Mapping[str, object]] = field(default_factory=list)
 
     async def forward(self, chunk: Mapping[str, Any]) -> None:
@@ -304,10 +305,13 @@ class Delivery:
     async def _deliver(self, chunk: Mapping[str, Any] | None) -> None:
         if self.problem is not None:
             return
+        start = time.monotonic()
         try:
             await self.deliver(replace(self.piece, chunk=chunk))
         except Exception as problem:  # the answer is paid for: it is read to its end, and logged
             self.problem = in_short(problem)
+        finally:
+            self.seconds_waited += time.monotonic() - start
 
 
 Observe = Callable[[Call], None]
@@ -320,7 +324,7 @@ _MAX_RECORD_LENGTH = 512  # characters of a query's options: the record of longe
 _SLOTS_PER_SHADOW_SLOT = 4  # slots of other calls for each slot of shadow calls
 
 
-class Caller:
+class ModelCaller:
     """Asks models, each at its endpoint.
 
     Args:
@@ -351,8 +355,8 @@ class Caller:
         self._warned: set[str] = set()
         self._paces = {model: endpoint.guess_pace() for model, endpoint in endpoints.items()}
 
-    def continue_paces(self, before: Caller, models: Iterable[str]) -> None:
-        """Continue the paces of these models, if their signals stay too, from the caller that this one replaces."""
+    def continue_paces(self, before: ModelCaller, models: Iterable[str]) -> None:
+        """Continue the paces of these models, if their signals stay too, from the replaced model caller."""
         for model in models:
             old, new = before.endpoints.get(model), self.endpoints.get(model)
             if old is not None and new is not None and old.signal == new.signal:
@@ -387,14 +391,17 @@ class Caller:
         send = send_question = partial(self._send, self._shadow_slots if query.is_shadow_call else self._slots)
         if deliver is not None:
             delivery = Delivery(deliver, Piece(model, query, calls_of(exchanges)))
-            send_question = partial(self._forward, delivery)
+            send_question = partial(self._forward, delivery, exchange.endpoint)
         try:
             try:
                 async with asyncio.timeout(seconds) as timer:
-                    call_end.set(timer.when())
+                    exchange.usage.end = timer.when()
                     await exchange.run(send_question, send, self._checks)
             except TimeoutError:
                 exchange.fail(connection_error(timed_out=True))
+                if delivery is not None and delivery.seconds_waited > (seconds or 0.0) / 2:  # no fault of the model
+                    exchange.error, exchange.error_kind = "cancelled: the client reads too slowly", "cancelled"
+                    exchange.failure = None
             if exchange.text is not None:  # an answer counts, though its second question or check failed
                 exchange.no_confidence = exchange.error
         except asyncio.CancelledError:
@@ -420,34 +427,20 @@ class Caller:
         if delivery is not None and delivery.problem is not None:
             self._warn_once("deliver", f"deliver= failed: {delivery.problem}: the answer is in the result")
 
-    async def _send(
-        self,
-        slots: asyncio.Semaphore,
-        endpoint: Endpoint,
-        messages: Sequence[Mapping[str, Any]],
-        options: Mapping[str, Any],
-        usage: CallUsage,
-    ) -> Mapping[str, Any]:
+    async def _send(self, slots: asyncio.Semaphore, request: CompletionRequest, usage: CallUsage) -> Mapping[str, Any]:
         """Send a request when a slot is free, and return its completion."""
-        options = {name: value for name, value in options.items() if name != "stream_options"}
+        options = {name: value for name, value in request.options.items() if name != "stream_options"}
         async with slots:
-            return await complete(endpoint.api_client, endpoint.upstream_model, messages, options, usage)
+            return await complete(replace(request, options=options), usage)
 
     async def _forward(
-        self,
-        delivery: Delivery,
-        endpoint: Endpoint,
-        messages: Sequence[Mapping[str, Any]],
-        options: Mapping[str, Any],
-        usage: CallUsage,
+        self, delivery: Delivery, endpoint: Endpoint, request: CompletionRequest, usage: CallUsage
     ) -> Mapping[str, Any]:
         """Send a request, and deliver the answer piece by piece while it comes; answers that vote are not delivered."""
-        if endpoint.samples > 1 or (endpoint.signal is not None and options.get("n", 1) != 1):
-            return await self._send(self._slots, endpoint, messages, options, usage)
+        if endpoint.samples > 1 or (endpoint.signal is not None and request.options.get("n", 1) != 1):
+            return await self._send(self._slots, request, usage)
         async with self._slots:
-            completion = await stream(
-                endpoint.api_client, endpoint.upstream_model, messages, options, usage, delivery.forward
-            )
+            completion = await stream(request, usage, delivery.forward)
         if endpoint.signal is None:
             await delivery.flush()
         await delivery.end()

@@ -1,19 +1,14 @@
-"""Failures of calls to models, errors that answer requests of clients, and the warning of a cascade that goes on.
+"""Failures of calls to models, and the warning of a cascade that goes on. Standard library only.
 
 A call fails by HTTP's status, in place of an answer, or inside an answer that looks complete. Messages name an error by
 the server's code alone, since its text may quote keys and prompts.
-
-Errors to clients have the form and the status codes of OpenAI's interface, whose clients retry on 408, 409, 429 and
-from 500 on. They quote no headers, no prompts, and no text of a server. Standard library only.
 """
 
 from __future__ import annotations
 
-import logging
 import math
-import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -45,6 +40,11 @@ class Failure:
     """Whether the server may have worked on the request, and may charge it."""
     timed_out: bool = False
     """Whether a reply or a connection did not come in time, here or at a proxy (504, 524)."""
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the server found a fault of the request, which other servers would find, too."""
+        return self.status in (400, 413, 422)
 
 
 class CallError(Exception):
@@ -237,101 +237,11 @@ def error_word(body: Any) -> str | None:
     return codes[0] if codes else None
 
 
-@dataclass(eq=False)
-class ApiError(Exception):
-    """An error that answers a request."""
-
-    status: int
-    """HTTP status."""
-    message: str
-    """One line for people."""
-    code: str | None = None
-    """One word for programs."""
-    param: str | None = None
-    """The field with the fault."""
-    retry_after: float | None = None
-    """Seconds of back-off before a retry."""
-    no_retry: bool = False
-    """Whether clients should not retry, whatever the status."""
-    counted_as: str | None = None
-    """The reason in the figures; None if it is the code."""
-
-    def __str__(self) -> str:
-        return self.message
-
-    @property
-    def reason(self) -> str:
-        """The reason in the figures, from the gateway's own short list, never an endpoint's word."""
-        return self.counted_as or self.code or "error"
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Headers of the error: the back-off, and whether to retry, which OpenAI's clients obey."""
-        retry_after = {} if self.retry_after is None else {"retry-after": str(max(1, math.ceil(self.retry_after)))}
-        return retry_after | ({"x-should-retry": "false"} if self.no_retry else {})
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the body of the error.
-
-        >>> [ApiError(status, "no").to_json()["error"]["type"] for status in (404, 429, 503)]
-        ['invalid_request_error', 'rate_limit_error', 'server_error']
-        """
-        kind = "invalid_request_error" if self.status < 500 else "server_error"
-        kind = "rate_limit_error" if self.status == 429 else kind  # as compatible servers; OpenAI: requests or tokens
-        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
-
-
-def invalid_field(field: str, problem: str, code: str = "invalid_value") -> ApiError:
-    """Make the error of a field; `problem` is a predicate, such as "must be a number"."""
-    return ApiError(400, f"{field} {problem}", code, field)
-
-
-#: An endpoint's statuses for a fault of the request.
-_REQUEST_FAULTS = (400, 413, 422)
-
-#: An endpoint's statuses for a fault of the gateway: its keys, credit or model names.
-_GATEWAY_FAULTS = (401, 402, 403, 404)
-
 #: An endpoint's codes for an account without credit, whatever the status, which is 429 at OpenAI.
 NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached", "insufficient_credits", "payment_required")
-
-
-def upstream_error(failure: Failure | None, errors: Sequence[str]) -> ApiError:
-    """Make the error of a request that no model answered, with the endpoint's code if there is one.
-
-    A fault of the gateway's settings has a code of the gateway: a client would take an endpoint's `invalid_api_key` for
-    a fault of the client's own key.
-
-    Args:
-        failure: the last failure; None if no model could answer in time.
-        errors: model and error of each failed call, in words.
-    """
-    problem = f"no model answered: {'; '.join(errors)}"
-    if failure is None:
-        return ApiError(504, "no model could answer in time", "deadline_exceeded")
-    if failure.status == 402 or failure.code in NO_CREDIT:
-        return ApiError(502, problem, "upstream_out_of_credit", no_retry=True)
-    if failure.status in _GATEWAY_FAULTS:
-        return ApiError(502, problem, "upstream_failed", no_retry=True)
-    status, reason, retry_after = 502, "upstream_failed", failure.retry_after
-    if failure.status in _REQUEST_FAULTS:
-        status, reason, retry_after = failure.status or 400, "upstream_refused", None
-    elif failure.status == 429:
-        status, reason, retry_after = 429, "upstream_rate_limited", failure.retry_after or 1.0
-    elif failure.timed_out:
-        status, reason, retry_after = 504, "upstream_timed_out", None
-    return ApiError(status, problem, failure.code or reason, retry_after=retry_after, counted_as=reason)
 
 
 def in_short(problem: BaseException) -> str:
     """Describe an error by its kind and place, without its message, which may quote a prompt or a reply."""
     last = extract_tb(problem.__traceback__)[-1]
     return f"{type(problem).__name__} in {Path(last.filename).name}, line {last.lineno}"
-
-
-def fault_within(problem: Exception, query: str) -> ApiError:
-    """Log an internal fault without its message, which may quote a prompt, and return the client's error."""
-    traceback = problem if os.environ.get("RCJAX_TRACEBACK") else None  # it shows the message, too
-    logger = logging.getLogger("rcjax.serving")
-    logger.error("query %s failed within rcjax: %s", query, in_short(problem), exc_info=traceback)
-    return ApiError(500, "rcjax itself failed: its standard error says where", "internal_error")

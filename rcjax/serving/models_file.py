@@ -35,7 +35,7 @@ from rcjax._base.tokens import PRICES, Price
 from rcjax.policy.signals.answers import PLAIN
 from rcjax.policy.signals.reply_checks import ReplyCheck
 from rcjax.policy.signals.signal import record_signal, require_signal_name
-from rcjax.serving.price_lists import GenaiPrices, ListedPrice, known_price
+from rcjax.serving.price_lists import GenaiPrices, ListedPrice
 
 _OPENAI_KEY = "OPENAI_API_KEY"
 
@@ -181,10 +181,10 @@ def _read_settings(name: str, table: Any, where: str) -> ModelSettings:
     is_listed = not {*PRICES} & {*table}
     for key in () if is_listed else PRICES[:2]:
         if key not in table:
-            raise ValueError(f"{where}: no {key} price: {_PRICED}")
+            raise ValueError(f"{where}: no {key} price: {_PRICE_FORM}")
     for key in table:
         if key not in SETTINGS:
-            more = f"no input price: {_PRICED}; and " if is_listed else ""
+            more = f"no input price: {_PRICE_FORM}; and " if is_listed else ""
             raise ValueError(f"{where}: {more}{key} is not a setting of a model: there are {', '.join(SETTINGS)}")
     kinds = zip(PRICES, (_Money, _Money, _Money | None, _Money | None), strict=True)
     price = (
@@ -231,7 +231,7 @@ def describe_changes(before: Mapping[str, ModelSettings], after: Mapping[str, Mo
 
 
 #: Advice on a table without a price; TOML reads the bare header [llama3.2-1b] as table 2-1b within llama3.
-_PRICED = "give input and output (0 for what costs nothing), and put a name with a dot in quotes"
+_PRICE_FORM = "give input and output (0 for what costs nothing), and put a name with a dot in quotes"
 
 _OPENAI = "https://api.openai.com/v1"
 
@@ -245,14 +245,16 @@ def listed_price(upstream_model: str, base_url: str | None, where: str) -> Liste
         where: the place of the model's table, for the message.
     """
     try:
-        listed = known_price(upstream_model, base_url or _OPENAI)
+        listed = GenaiPrices(base_url or _OPENAI).find(upstream_model)
     except ImportError as problem:
-        raise ValueError(f"{where}: no input price: {_PRICED}; or, for prices by the model's name, {problem}") from None
+        raise ValueError(
+            f"{where}: no input price: {_PRICE_FORM}; or, for prices by the model's name, {problem}"
+        ) from None
     if listed is None:
         names = difflib.get_close_matches(upstream_model, [*GenaiPrices()], n=3, cutoff=0.55)
         close = f"; the nearest that it knows are {', '.join(names)}" if names else ""
         problem = f"genai-prices knows no {upstream_model} at {base_url or _OPENAI}{close}"
-        raise ValueError(f"{where}: no input price: {problem}: {_PRICED}")
+        raise ValueError(f"{where}: no input price: {problem}: {_PRICE_FORM}")
     return listed
 
 

@@ -21,6 +21,7 @@ from collections.abc import (
 )
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from functools import cache
 from http import HTTPStatus
 from importlib import import_module
@@ -28,6 +29,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from rcjax._base.extras import how_to_install
+from rcjax.policy.signals.answers import as_object
 from rcjax.serving.completions import Assembly, read_chunks, read_completion
 from rcjax.serving.failures import (
     CallError,
@@ -118,22 +120,26 @@ MAX_REPLY_BYTES = 16_000_000  # bytes of a reply
 
 _STREAM_FACTOR = 4  # times MAX_REPLY_BYTES: bytes of a stream
 
-ReserveBytes = Callable[[int], bool]
-"""Counts the bytes of a reply that has come, and returns whether there is room for them."""
 
-reserve_reply_bytes: ContextVar[ReserveBytes] = ContextVar("reserve_reply_bytes", default=lambda size: True)
-"""The running task's counter of the bytes of whole replies, which stay in memory until their request ends."""
+class RequestMemory:
+    """The bytes that a request, its replies and its shadow calls keep in memory; in this class without a limit."""
 
-keep_prompt_bytes: ContextVar[Callable[[], AbstractContextManager[ReserveBytes | None]]] = ContextVar(
-    "keep_prompt_bytes", default=lambda: nullcontext(reserve_reply_bytes.get())
-)
-"""The running task's function that keeps a prompt's bytes until its shadow calls have ended.
+    def reserve(self, size: int) -> bool:
+        """Count more bytes, and return whether there is room for them."""
+        return True
 
-It yields the counter of the bytes of their replies; None if shadow queries keep as many bytes as they may.
-"""
+    def keep(self) -> AbstractContextManager[RequestMemory | None]:
+        """Keep the bytes for shadow calls, even after the request's end, and yield the memory of these calls.
 
-call_end: ContextVar[float | None] = ContextVar("call_end", default=None)
-"""The time limit of the running call, by the event loop's clock: no retry waits until then. None without a limit."""
+        Yields None if shadow calls keep as many bytes as they may.
+        """
+        return nullcontext(self)
+
+
+_UNLIMITED = RequestMemory()
+
+request_memory: ContextVar[RequestMemory] = ContextVar("request_memory", default=_UNLIMITED)
+"""The memory of the running task's request: whole replies stay in memory until their request ends."""
 
 NOT_READ = "rcjax_not_read"  # a response's extension: the reason why it was not read to its end
 
@@ -225,7 +231,7 @@ class LimitedStream(HTTP.AsyncByteStream):
                 for start in range(0, len(part), _PIECE):
                     await turns.wait_turn()
                     yield part[start : start + _PIECE]
-            elif reserve_reply_bytes.get()(len(part)):
+            elif request_memory.get().reserve(len(part)):
                 yield part
             else:
                 self._response.extensions.setdefault(NOT_READ, "too large beside others at once")
@@ -261,59 +267,64 @@ _TIMEOUTS = {"TimeoutException", "ServerTimeoutError"}
 _UNSENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "ConnectionTimeoutError"}
 
 
-async def complete(
-    api_client: openai.AsyncOpenAI, model: str, messages: Sequence[Any], options: Mapping[str, Any], usage: CallUsage
-) -> Mapping[str, Any]:
-    """Ask for the completion of a conversation, with the client's number of retries, and return the server's JSON.
+@dataclass(frozen=True, slots=True)
+class CompletionRequest:
+    """A request for the completion of a conversation."""
 
-    Args:
-        api_client: client of the endpoint.
-        model: the model's name at the endpoint.
-        messages: the conversation.
-        options: options of the request.
-        usage: the usage of the call, which is updated even if the call fails.
+    api_client: openai.AsyncOpenAI
+    """The client of the endpoint, with its number of retries."""
+    model: str
+    """The model's name at the endpoint."""
+    messages: Sequence[Mapping[str, object]]
+    """The conversation."""
+    options: Mapping[str, object]
+    """Options of `chat.completions.create`."""
+
+
+async def complete(request: CompletionRequest, usage: CallUsage) -> Mapping[str, Any]:
+    """Send a request, and return the server's JSON. The usage of the call is updated even if the call fails.
 
     Raises CallError if no completion came back.
     """
-    response, input_bytes = await _post(api_client, usage, model, messages, options)
-    usage.settle_request(input_bytes)
+    response = await _post(request, usage)
+    usage.settle_request()
     if NOT_READ in response.extensions:
-        usage.add(None, input_bytes)
+        usage.add(None)
         raise malformed_error(response.extensions[NOT_READ])
-    return read_completion(response.content, usage, input_bytes)
+    return read_completion(response.content, usage)
 
 
-async def _post(
-    api_client: Any, usage: CallUsage, model: str, messages: Any, options: Mapping[str, Any], **streaming: Any
-) -> tuple[Any, int]:
-    """Send a request, with retries, and return the response, unread if it streams, and the bytes of the request.
+async def _post(request: CompletionRequest, usage: CallUsage, **streaming: Any) -> Any:
+    """Send a request, with retries, and return the response, unread if it streams.
 
     The usage counts the request as under way. Retries of the client would hide what each attempt costs.
     `chat.completions.create` would convert each part of a request by its type hints, and build objects of a reply.
     """
-    fields = {name: value for name, value in options.items() if name not in _POST_NAMES}
-    arguments = {_POST_NAMES[name]: value for name, value in options.items() if name in _POST_NAMES}
-    body = {"model": model, "messages": messages, **fields}
+    client: Any = request.api_client
+    fields = {name: value for name, value in request.options.items() if name not in _POST_NAMES}
+    arguments: Any = {_POST_NAMES[name]: value for name, value in request.options.items() if name in _POST_NAMES}
+    body = {"model": request.model, "messages": request.messages, **fields}
     if streaming:
         body["stream"] = True
     retries = 0
     while True:
         headers = {RETRY_HEADER: str(retries), **(arguments.get("headers") or {})}
         more: Any = {**arguments, "headers": headers, "max_retries": 0}
-        input_bytes, start = usage.begin(messages, options), time.perf_counter()
+        usage.begin_request(request.messages, request.options)
+        start = time.perf_counter()
         try:
-            posted = api_client.post("/chat/completions", cast_to=HTTP.Response, body=body, options=more, **streaming)
+            posted = client.post("/chat/completions", cast_to=HTTP.Response, body=body, options=more, **streaming)
             response = await posted
             usage.reply_seconds += time.perf_counter() - start
-            return response, input_bytes
+            return response
         except Exception as error:  # no error of a client may end a batch
             problem = _error_of_client(error)
-        wait = _retry_wait(problem.failure, retries)
+        wait = _retry_wait(problem.failure, retries, usage.end)
         if problem.failure.charged:  # a refused request is not charged
             usage.lose_request(may_go_on=problem.failure.timed_out)
         else:
-            usage.settle_request(input_bytes)
-        if wait is None or retries >= api_client.max_retries:
+            usage.settle_request()
+        if wait is None or retries >= client.max_retries:
             raise problem  # outside of `except`: the client's error, which holds the request, is not its context
         retries += 1
         await asyncio.sleep(wait)
@@ -324,7 +335,7 @@ _BACKOFF = (0.5, 8.0)  # seconds before the first retry, and at most
 _MAX_WAIT = 120.0  # longest back-off in seconds that a server may ask for; else there is no retry
 
 
-def _retry_wait(failure: Failure, retries: int) -> float | None:
+def _retry_wait(failure: Failure, retries: int, end: float | None) -> float | None:
     """Return the seconds before the next attempt, as OpenAI's client computes them; None if no retry is of use.
 
     A wait beyond the end of the call is of no use: the next model is asked at once. Nor is a second request after an
@@ -334,32 +345,21 @@ def _retry_wait(failure: Failure, retries: int) -> float | None:
         return None
     first, longest = _BACKOFF
     wait = failure.retry_after or min(longest, first * 2.0 ** min(retries, 10)) * random.uniform(0.75, 1.0)
-    end, now = call_end.get(), asyncio.get_running_loop().time()
-    return None if wait > _MAX_WAIT or (end is not None and now + wait >= end) else wait
+    is_late = end is not None and asyncio.get_running_loop().time() + wait >= end
+    return None if wait > _MAX_WAIT or is_late else wait
 
 
-async def stream(
-    api_client: openai.AsyncOpenAI,
-    model: str,
-    messages: Sequence[Any],
-    options: Mapping[str, Any],
-    usage: CallUsage,
-    forward: Callable[[Mapping[str, Any]], Awaitable[None]],
-) -> Mapping[str, Any]:
-    """Ask for a completion as `complete` does, and forward its chunks as they come. A broken stream is paid, too.
+ForwardChunk = Callable[[Mapping[str, Any]], Awaitable[None]]
+"""Receives a chunk of a completion, and raises nothing."""
 
-    Args:
-        api_client: client of the endpoint.
-        model: the model's name at the endpoint.
-        messages: the conversation.
-        options: options of the request.
-        usage: the usage of the call, which is updated even if the call fails.
-        forward: receives each chunk, and raises nothing.
-    """
-    options = {**options, "stream_options": {**(options.get("stream_options") or {}), "include_usage": True}}
+
+async def stream(request: CompletionRequest, usage: CallUsage, forward: ForwardChunk) -> Mapping[str, Any]:
+    """Ask for a completion as `complete` does, and forward its chunks as they come. A broken stream is paid, too."""
+    stream_options = {**as_object(request.options.get("stream_options")), "include_usage": True}
+    request = replace(request, options={**request.options, "stream_options": stream_options})
     assembly, problem, ended = Assembly(), None, False
     streaming = {"stream": True, "stream_cls": openai.AsyncStream[Any]}
-    response, input_bytes = await _post(api_client, usage, model, messages, options, **streaming)
+    response = await _post(request, usage, **streaming)
     try:
         await _read_stream(response, assembly, usage, forward)
         problem, ended = assembly.problem, True
@@ -374,17 +374,15 @@ async def stream(
         if not assembly.arrived and (problem is None or problem.failure.charged):
             usage.lose_request(may_go_on=problem is None or problem.failure.timed_out)
         else:
-            usage.settle_request(input_bytes)
+            usage.settle_request()
         usage.broken += assembly.arrived and not ended
-        completion = assembly.completion(usage, input_bytes)
+        completion = assembly.completion(usage)
     if problem is not None:
         raise problem
     return completion
 
 
-async def _read_stream(
-    response: Any, assembly: Assembly, usage: CallUsage, forward: Callable[[Mapping[str, Any]], Awaitable[None]]
-) -> None:
+async def _read_stream(response: Any, assembly: Assembly, usage: CallUsage, forward: ForwardChunk) -> None:
     """Read a streamed response to its end: assemble its chunks, and forward those before a failure."""
     if isinstance(response.stream, LimitedStream):
         response.stream.read_by_pieces()
@@ -396,9 +394,9 @@ async def _read_stream(
     ):
         async for chunk in chunks:
             usage.reply_seconds += time.perf_counter() - start
-            assembly.add(chunk)
+            numbered = assembly.add(chunk)
             if assembly.problem is None:  # the usage may still come after a failure
-                await forward(chunk)
+                await forward(numbered)
             start = time.perf_counter()
 
 

@@ -210,11 +210,3 @@ def list_in(content: Any, file: str) -> PriceFile | None:
     if any(_FIELD_NAMES[1][0] in entry for entry in entries.values()):
         return PriceFile(file, entries, _FIELD_NAMES[1])
     return None
-
-
-def known_price(model: str, api: str | None = None) -> ListedPrice | None:
-    """Return the price of a model by genai-prices, at the provider of the API; None if genai-prices has none.
-
-    Raises ImportError if the library is not installed.
-    """
-    return GenaiPrices(api).find(model)

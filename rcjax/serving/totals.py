@@ -1,14 +1,20 @@
-"""Running totals of money and requests, which the processes of one machine share by a file.
+"""Running totals of money and requests, which processes share.
 
-Processes of several machines share totals by a `rcjax.serving.ledger.Ledger`.
+The processes of one machine share totals by a file. Replicas on several machines share them by a store, Redis or
+Valkey: a thread sends a process's payments within a twentieth of a second, so that no answer waits for the store.
+Increments are numbered, so that the store counts a repeated increment once. While the store cannot be reached, a
+process goes on with the last totals and its own payments, and sends the payments later.
 """
 
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import math
 import os
+import re
+import socket
 import stat
 import threading
 import time
@@ -17,10 +23,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from operator import attrgetter
-from typing import Any, NamedTuple, Protocol
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from rcjax._base.codec import visible
+from rcjax._base.extras import import_extra
+from rcjax._base.figures import count
 from rcjax._base.files import try_lock
 from rcjax.serving.failures import CascadeWarning
 
@@ -55,48 +64,6 @@ class QueryCount(NamedTuple):
     time: float
 
 
-class Total(Protocol):
-    """The spending of one bill or client in one period."""
-
-    query_count: QueryCount | None
-    """The newest count that another process has recorded; None without any."""
-    own_query_count: QueryCount | None
-    """The count of this process, which its next payment records."""
-
-    @property
-    def is_unknown(self) -> bool:
-        """Whether more may have been spent than `last_read` says, since the store could not be read."""
-        ...
-
-    def add(self, amount: float, queries: int = 1) -> None:
-        """Add money and requests."""
-
-    def last_read(self) -> SharedSpending:
-        """Return the spending of all processes, as last read."""
-        ...
-
-
-class TotalStore(Protocol):
-    """A store of totals that several processes share."""
-
-    def total(self, name: str, every: str, bounds: tuple[float, float]) -> Total:
-        """Return the total of a name in a period: its kind, its start and its end in seconds since 1970."""
-        ...
-
-    def start(self) -> None:
-        """Read the totals so far, waiting for the store if necessary."""
-
-    def publish(self, *, waits: bool = False) -> None:
-        """Hand the payments of this process to the store; a store that is busy or down gets them later.
-
-        Args:
-            waits: whether to wait a moment for a busy file, as a process does at its end.
-        """
-
-    def refresh(self) -> None:
-        """Read the payments of others if the last reading is over `SYNC_SECONDS` ago."""
-
-
 @dataclass(slots=True)
 class TotalInFile:
     """One total of a file: the spending of this process, and the spending of others as last read."""
@@ -105,7 +72,9 @@ class TotalInFile:
     own: Spending = field(default_factory=Spending)
     others: Spending = field(default_factory=Spending)
     query_count: QueryCount | None = None
+    """The newest count that another process has recorded; None without any."""
     own_query_count: QueryCount | None = None
+    """The count of this process, which its next payment records."""
 
     @property
     def is_unknown(self) -> bool:
@@ -134,7 +103,6 @@ class _Row(NamedTuple):
     query_count: QueryCount | None
 
 
-_SPENDING = attrgetter("spending")
 _BLOCK = 4096  # bytes by which the file grows
 SYNC_SECONDS = 1.0  # seconds between two readings of the payments of other processes
 _SECONDS_KEPT = 86_400  # seconds that a total is kept after its period, for clocks that are late or set back
@@ -173,33 +141,9 @@ class TotalsFile:
         self._rows: dict[_RowKey, _Row] = {}  # of the file, as last read or written
         self._content = b""  # of the file with these rows
         self._sync_lock = threading.Lock()  # serialises `sync`: a slow thread would write older totals
-        self._tried_at = self._synced_at = -math.inf
+        self._synced_at = -math.inf
         self.is_unknown = False
         """Whether the file is unreadable or unwritable, or has been locked for a minute."""
-
-    def start(self) -> None:
-        """Read the file, waiting up to `LOCK_SECONDS` for its lock."""
-        self.publish(waits=True)
-
-    def refresh(self) -> None:
-        """Synchronise with the file if the last attempt is over `SYNC_SECONDS` ago."""
-        if time.monotonic() - self._tried_at >= SYNC_SECONDS:
-            self.publish()
-
-    def publish(self, *, waits: bool = False) -> None:
-        """Synchronise with the file. A failure becomes a warning, once until it works again.
-
-        Args:
-            waits: whether to wait up to `LOCK_SECONDS` for the file's lock; an event loop may not.
-        """
-        was_unknown, self._tried_at = self.is_unknown, time.monotonic()
-        try:
-            self.sync(LOCK_SECONDS if waits else 0.0)
-        except OSError as problem:
-            if self.is_unknown and not was_unknown:
-                news = f"cannot save spending to {self.path}: {problem.strerror or problem}"
-                then = "until this works the cheapest rung answers, or nothing with --stop-at-budget"
-                warnings.warn(visible(f"{news}: {then}"), CascadeWarning, stacklevel=2)
 
     def total(self, name: str, every: str, bounds: tuple[float, float]) -> TotalInFile:
         """Return the total of a name in a period."""
@@ -211,25 +155,22 @@ class TotalsFile:
         Raises OSError on failure, and TimeoutError, a kind of it, if another process or thread holds the file's lock
         for `patience` seconds. With 0 it never waits, so that an event loop may call it.
         """
-        now = time.monotonic()
+        start = time.monotonic()
         try:
-            self._sync_alone(patience)
+            if not self._sync_lock.acquire(timeout=patience):
+                raise TimeoutError(errno.ETIMEDOUT, "another thread synchronises totals")
+            try:
+                self._sync_totals(patience)
+            finally:
+                self._sync_lock.release()
         except OSError as problem:
-            is_brief = isinstance(problem, TimeoutError) and now - self._synced_at < _LOCKED_SECONDS
+            is_brief = isinstance(problem, TimeoutError) and start - self._synced_at < _LOCKED_SECONDS
             self.is_unknown = self.is_unknown or not is_brief
             raise
-        self.is_unknown, self._synced_at = False, now
+        self.is_unknown, self._synced_at = False, start
 
-    def _sync_alone(self, patience: float) -> None:
-        """Synchronise while no other thread does."""
-        if not self._sync_lock.acquire(timeout=patience):
-            raise TimeoutError(errno.ETIMEDOUT, "another thread synchronises totals")
-        try:
-            self._sync(patience)
-        finally:
-            self._sync_lock.release()
-
-    def _sync(self, patience: float) -> None:
+    def _sync_totals(self, patience: float) -> None:
+        """Forget the totals of past periods, exchange rows, and add up the rows of the other processes."""
         now = time.time()
         totals = dict(self._totals)
         for key in [key for key in totals if not _is_kept(key[1], key[2], now)]:
@@ -276,18 +217,20 @@ class TotalsFile:
             os.close(file)
 
 
-def seconds_kept(every: str) -> int:
+def _seconds_kept(every: str) -> int:
     """Return the seconds that a total is kept after the end of its period."""
     return _SECONDS_KEPT_OF_MINUTES if every == "minute" else _SECONDS_KEPT
 
 
 def _is_kept(every: str, end: float, now: float) -> bool:
-    return end > now - seconds_kept(every)
+    return end > now - _seconds_kept(every)
 
 
 def _newest(one: Mapping[_RowKey, _Row], other: Mapping[_RowKey, _Row]) -> dict[_RowKey, _Row]:
     """Merge two tables of rows. Of two rows with one key the larger counts, as spending never decreases."""
-    return {**one, **other} | {key: max(one[key], other[key], key=_SPENDING) for key in one.keys() & other.keys()}
+    return {**one, **other} | {
+        key: max(one[key], other[key], key=lambda row: row.spending) for key in one.keys() & other.keys()
+    }
 
 
 def _overwrite(file: int, content: bytes, path: str) -> None:
@@ -333,3 +276,305 @@ def _decode(content: bytes) -> dict[_RowKey, _Row] | None:
             for name, every, end, writer, money, requests, *counted in rows
         }
     return None
+
+
+_SECONDS_BETWEEN_INCREMENTS = 0.05  # seconds in which payments are collected for one increment
+ANSWER_SECONDS = 2.0  # seconds for an answer of the store
+_SECONDS_KEPT_IDLE = 28 * 86_400  # seconds that a balance or a count of queries is kept after its last query
+_INFINITE = 1e300  # no bound, as a number that the store can read
+
+# Processes restore a store that lost its data. A total that only grows never falls below the amount that a process has
+# read. A balance that the store lacks begins with the amount that a process has read.
+_SCRIPT = """
+local amount = math.max(tonumber(redis.call('HGET', KEYS[1], 'amount') or ARGV[10]), tonumber(ARGV[4]))
+local queries = math.max(tonumber(redis.call('HGET', KEYS[1], 'queries') or '0'), tonumber(ARGV[5]))
+if tonumber(ARGV[1]) > tonumber(redis.call('GET', KEYS[2]) or '0') then
+    amount = math.max(-tonumber(ARGV[6]), math.min(amount + tonumber(ARGV[2]), tonumber(ARGV[6])))
+    queries = queries + tonumber(ARGV[3])
+    redis.call('SET', KEYS[2], ARGV[1], 'EX', ARGV[7])
+end
+if ARGV[8] ~= '' then redis.call('SET', KEYS[3], ARGV[8], 'EX', ARGV[9]) end
+local amount_text, queries_text = string.format('%.17g', amount), string.format('%.17g', queries)
+redis.call('HSET', KEYS[1], 'amount', amount_text, 'queries', queries_text)
+redis.call('EXPIRE', KEYS[1], ARGV[7])
+return {amount_text, queries_text, redis.call('GET', KEYS[3]) or ''}
+"""
+
+
+@dataclass(slots=True)
+class _Sum:
+    """A sum of payments: money, queries, and the number of payments."""
+
+    amount: float = 0.0
+    queries: float = 0.0
+    payments: int = 0
+
+    def add(self, amount: float, queries: float) -> None:
+        self.amount, self.queries, self.payments = self.amount + amount, self.queries + queries, self.payments + 1
+
+
+@dataclass(slots=True)
+class TotalInLedger:
+    """One total of the ledger as this process knows it: the money of a period, or a balance. It is thread-safe."""
+
+    ledger: Ledger
+    keys: tuple[str, str, str]
+    """Keys in the store: the total, the number of this object's last increment, and the policy's count of queries."""
+    seconds: int
+    """Seconds that the store keeps the total after the last increment."""
+    start: float
+    """Start of the total's period, in seconds since 1970; 0 for a balance."""
+    cap: float = _INFINITE
+    """Limit on the absolute amount; money beyond it is dropped."""
+    may_fall: bool = False
+    """Whether the amount may fall, as a balance does."""
+    query_count: QueryCount | None = None
+    own_query_count: QueryCount | None = None
+    _is_read: bool = False
+    _stored: _Sum = field(default_factory=_Sum)
+    _sent: _Sum | None = None  # an increment that the store has not confirmed, and may have
+    _waiting: _Sum = field(default_factory=_Sum)
+    _number: int = 0
+    _others: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether spending may have been missed: the store is away, and was never read for this total.
+
+        A period that begins while the store is away begins at $0.
+        """
+        if self._is_read:
+            return False
+        down_since = self.ledger.down_since
+        return not self.ledger.has_answered or (down_since is not None and self.start < down_since)
+
+    def add(self, amount: float, queries: int = 1) -> None:
+        """Queue a payment for the ledger."""
+        with self._lock:
+            self._waiting.add(amount, queries)
+
+    def last_read(self) -> SharedSpending:
+        """Return the spending of all replicas as last read, with this process's payments since then."""
+        with self._lock:
+            unstored = self._waiting.amount + (0.0 if self._sent is None else self._sent.amount)
+            return SharedSpending(max(-self.cap, min(self._stored.amount + unstored, self.cap)), self._others)
+
+    @property
+    def waiting(self) -> int:
+        """Number of payments that the store has not confirmed."""
+        with self._lock:
+            return self._waiting.payments + (0 if self._sent is None else self._sent.payments)
+
+    def arguments(self) -> tuple[Any, ...]:
+        """Return the arguments of the store's script: the unconfirmed increment, or else all payments that wait."""
+        with self._lock:
+            if self._sent is None and self._waiting.payments:
+                self._sent, self._waiting, self._number = self._waiting, _Sum(), self._number + 1
+            sent = _Sum() if self._sent is None else self._sent
+            number = 0 if self._sent is None else self._number
+            floors = (-_INFINITE, 0.0) if self.may_fall else (self._stored.amount, self._stored.queries)
+            own = "" if self.own_query_count is None or not number else " ".join(map(repr, self.own_query_count))
+            return (
+                number,
+                repr(sent.amount),
+                sent.queries,
+                *floors,
+                self.cap,
+                self.seconds,
+                own,
+                _SECONDS_KEPT_IDLE,
+                repr(self._stored.amount),
+            )
+
+    def apply_reply(self, reply: Any) -> None:
+        """Apply the reply of the store. Raises an exception if it is malformed."""
+        amount, queries = (float(figure) for figure in reply[:2])
+        counted = tuple(map(float, reply[2].split()))
+        with self._lock:
+            sent = _Sum() if self._sent is None else self._sent
+            self._others += max(0.0, queries - self._stored.queries - sent.queries)
+            self._stored, self._sent, self._is_read = _Sum(amount, queries), None, True
+            self.query_count = QueryCount(*counted) if len(counted) == 2 else None
+
+
+class Ledger:
+    """The spending of policies, shared by the replicas of a service through a store: Redis or Valkey.
+
+    Args:
+        url: the store's address: `redis://[[name]:password@]host[:port][/number]`, or `rediss://` for TLS.
+        replica: name of this replica in the store; by default the host's.
+
+    Raises ValueError for an invalid address, ImportError without the extra `ledger`.
+    """
+
+    def __init__(self, url: str, replica: str | None = None) -> None:
+        redis: Any = import_extra("redis", "ledger")
+        retrying = import_extra("redis.retry", "ledger"), import_extra("redis.backoff", "ledger")
+        self._refusals = redis.AuthenticationError, redis.exceptions.NoPermissionError
+        self.address = address_of(url)
+        try:
+            self._client: Any = redis.Redis.from_url(
+                url,
+                decode_responses=True,
+                socket_timeout=ANSWER_SECONDS,
+                socket_connect_timeout=ANSWER_SECONDS,
+                retry=retrying[0].Retry(retrying[1].NoBackoff(), 0),
+            )
+        except (ValueError, redis.RedisError):
+            raise ValueError(f"{self.address}: {_URL_FORM}") from None
+        plain = re.sub(r"[^\w.-]", "_", replica or socket.gethostname())[:64]
+        self._process = f"{plain}:{uuid.uuid4().hex[:12]}"
+        self._totals: dict[tuple[str, str, float], TotalInLedger] = {}
+        self._numbers = itertools.count()  # numbers the totals made, as a total may be made twice
+        self._sync_lock = threading.Lock()
+        self._wake = threading.Event()
+        self._ended = False
+        self._totals_lock = threading.Lock()  # not held during I/O: requests take it on the event loop
+        self._thread: threading.Thread | None = None
+        self.down_since: float | None = None
+        """Time of the first failure, in seconds since 1970; None while the store answers."""
+        self.has_answered = False
+        """Whether the store has ever answered."""
+
+    def check(self) -> None:
+        """Ask the store once. Raises ValueError if it refuses the password or a permission, not if it is down."""
+        try:
+            self._client.ping()
+        except self._refusals as problem:
+            raise ValueError(f"{self.address} refuses: {type(problem).__name__}: check the password") from None
+        except Exception:  # the store may come later
+            return
+
+    def total(
+        self, name: str, every: str, bounds: tuple[float, float], cap: float = _INFINITE, *, may_fall: bool = False
+    ) -> TotalInLedger:
+        """Return the total of a policy or a client in a period.
+
+        Args:
+            name: name of the policy or the client.
+            every: "minute", "day", "week" or "month"; "query" for the balance of budgets per query.
+            bounds: start and end of the period, in seconds since 1970; zeros for a balance.
+            cap: limit on the absolute amount; the last call's counts, as a reload may change the budget.
+            may_fall: whether the amount may fall, as a balance does.
+        """
+        start, end = bounds
+        with self._totals_lock:
+            if (name, every, start) not in self._totals:
+                for key in [key for key in self._totals if key[:2] == (name, every) and key[2] < start]:
+                    if not self._totals[key].waiting:
+                        del self._totals[key]
+                stem = f"rcjax:{{{_UNSAFE.sub('_', name)}}}"  # braces keep its keys on one node of a cluster
+                total = f"{stem}:balance" if every == "query" else f"{stem}:{every}:{_label(start)}"
+                seconds = _SECONDS_KEPT_IDLE if every == "query" else int(end - start) + _seconds_kept(every)
+                # Increments are numbered from 1 on, also if a clock that is set back begins the total once more.
+                sender = f"{self._process}:{next(self._numbers)}"
+                keys = total, f"{total}:from:{sender}", f"{stem}:query_count:{every}"
+                self._totals[name, every, start] = TotalInLedger(self, keys, seconds, start, may_fall=may_fall)
+            total = self._totals[name, every, start]
+            total.cap = cap
+            return total
+
+    @property
+    def waiting(self) -> int:
+        """Number of payments that the store has not confirmed."""
+        return sum(total.waiting for total in [*self._totals.values()])
+
+    def sync(self, patience: float = ANSWER_SECONDS) -> bool:
+        """Send the payments that wait, read the totals, and return whether the store answers.
+
+        With a patience of 0 a thread does so at once, and this method waits for nothing.
+        """
+        if not patience:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="rcjax-ledger", daemon=True)
+                self._thread.start()
+            self._wake.set()
+            return self.down_since is None
+        with self._sync_lock:
+            totals = self._current_totals()
+            try:
+                pipe = self._client.pipeline(transaction=False)
+                for total in totals:
+                    pipe.eval(_SCRIPT, len(total.keys), *total.keys, *total.arguments())
+                for total, reply in zip(totals, pipe.execute(), strict=True):
+                    total.apply_reply(reply)
+            except Exception as problem:  # whatever the store replies: the thread goes on
+                self._note_failure(type(problem).__name__)
+                return False
+            self._note_answer()
+            return True
+
+    def _current_totals(self) -> list[TotalInLedger]:
+        """Return the totals to synchronise, and forget the totals of past minutes."""
+        now = time.time()
+        with self._totals_lock:
+            for (name, every, start), total in [*self._totals.items()]:
+                if every == "minute" and start + total.seconds < now and not total.waiting:
+                    del self._totals[name, every, start]
+            return [*self._totals.values()]
+
+    def close(self) -> None:
+        """Send the payments that wait, and close the connection. Payments that cannot be sent become a warning."""
+        self._ended = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(2 * ANSWER_SECONDS)
+        if self.waiting and not self.sync():
+            news = f"the ledger at {self.address} did not get {count(self.waiting, 'payment')}"
+            warnings.warn(f"{news}: the other replicas count their money as unspent", CascadeWarning, stacklevel=2)
+        self._client.close()
+
+    def _run(self) -> None:
+        while not self._ended:
+            self._wake.wait(SYNC_SECONDS)
+            self._wake.clear()
+            if not self._ended:
+                self.sync()
+                time.sleep(_SECONDS_BETWEEN_INCREMENTS if self.down_since is None else SYNC_SECONDS)
+
+    def _note_failure(self, kind: str) -> None:
+        if self.down_since is None:
+            self.down_since = time.time()
+            since = datetime.fromtimestamp(self.down_since, UTC)
+            news = f"the ledger at {self.address} has not answered since {since:%Y-%m-%d %H:%M:%S UTC} ({kind})"
+            rest = "answers go on, and their cost is counted when it answers again"
+            warnings.warn(visible(f"{news}: {rest}"), CascadeWarning, stacklevel=2)
+
+    def _note_answer(self) -> None:
+        self.has_answered = True
+        if self.down_since is not None:
+            news = f"the ledger at {self.address} answers again, after {time.time() - self.down_since:.0f} s"
+            self.down_since = None
+            warnings.warn(f"{news}: the spending of the meantime is counted", CascadeWarning, stacklevel=2)
+
+
+_UNSAFE = re.compile(r"[^\w.:/@+-]")
+
+_URL_FORM = "give redis://host:6379, or rediss:// for TLS, with name:password@ before the host if the store wants that"
+
+
+def address_of(url: str) -> str:
+    """Return the address of a store without its password, for messages. Raises ValueError for an invalid one.
+
+    >>> address_of("redis://:secret@ledger:6379/1")
+    'redis://ledger:6379/1'
+    """
+    with suppress(ValueError):
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+        if parts.scheme in ("redis", "rediss") and parts.hostname:
+            return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
+    raise ValueError(f"not an address of a ledger: {_URL_FORM}")
+
+
+def _label(time: float) -> str:
+    """Return the start of a period for a key: the day, and the time unless it is midnight."""
+    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%dT%H:%M}".removesuffix("T00:00")
+
+
+Total = TotalInFile | TotalInLedger
+"""The spending of one bill or client in one period."""
+
+TotalStore = TotalsFile | Ledger
+"""A store of totals that several processes share."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from typing import Any, TypeGuard
 
@@ -79,14 +79,12 @@ def is_text(messages: Sequence[Mapping[str, Any]]) -> bool:
     return all(isinstance(part, Mapping) and part.get("type") == "text" for part in parts)
 
 
-_COUNTED = ("attempts", "replies", "reply_seconds", "uncounted_input_bytes", "uncounted_output_bytes")
-_COUNTED += ("unanswered", "unanswered_input_bytes", "unfinished", "broken", "impossible")
-
-
 @dataclass(slots=True)
 class CallUsage:
     """The usage of one call's requests so far: tokens if the replies report them, else bytes."""
 
+    end: float | None = None
+    """Time limit of the call, by the event loop's clock: no retry waits until then. None without a limit."""
     attempts: int = 0
     replies: int = 0
     reply_seconds: float = 0.0
@@ -110,14 +108,16 @@ class CallUsage:
     questions: int = 0
     """Number of questions: a signal's second question is one more, retries and votes are not."""
     _request: tuple[Sequence[Mapping[str, object]], Mapping[str, object]] | None = None
-    """(messages, options) of the last request."""
+    """(messages, options) of the last request; votes, which are under way together, have the same."""
+    _request_bytes: int = 0
+    """Bytes of the last request."""
 
     @property
     def tokens(self) -> Tokens:
         """Tokens of the replies that reported them."""
         return Tokens(*map(sum, zip((0,) * 4, *(tokens for tokens, _ in self.reported), strict=True)))
 
-    def add(self, usage: Any, input_bytes: int = 0, output_bytes: int = 0) -> None:
+    def add(self, usage: Any, output_bytes: int = 0) -> None:
         """Count a reply by the `usage` that it reports, or else by the bytes of its request and its text."""
         self.replies += 1
         tokens = reported_tokens(usage)
@@ -125,30 +125,28 @@ class CallUsage:
             tokens = None
             self.impossible += 1
         if tokens is None:
-            self.uncounted_input_bytes += input_bytes
+            self.uncounted_input_bytes += self._request_bytes
             self.uncounted_output_bytes += output_bytes
         else:
             self.reported.append((tokens, _rename_counts(usage)))
 
-    def begin(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> int:
-        """Count a request before its reply, and return its bytes."""
+    def begin_request(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> None:
+        """Count a request before its reply."""
         self.questions += self._request is None or messages is not self._request[0]
-        self._request = messages, options
-        input_bytes = request_bytes(messages, options)
+        self._request, self._request_bytes = (messages, options), request_bytes(messages, options)
         self.attempts += 1
         self.unanswered += 1
-        self.unanswered_input_bytes += input_bytes
+        self.unanswered_input_bytes += self._request_bytes
         self.unfinished += 1
-        return input_bytes
 
-    def settle_request(self, input_bytes: int) -> None:
-        """End a request that `begin` counted, with a reply or without a charge."""
+    def settle_request(self) -> None:
+        """End a request that `begin_request` counted, with a reply or without a charge."""
         self.unanswered -= 1
-        self.unanswered_input_bytes -= input_bytes
+        self.unanswered_input_bytes -= self._request_bytes
         self.unfinished -= 1
 
     def lose_request(self, *, may_go_on: bool) -> None:
-        """End a request that `begin` counted, which may be charged without a reply.
+        """End a request that `begin_request` counted, which may be charged without a reply.
 
         Args:
             may_go_on: whether the server may still work on the request.
@@ -158,9 +156,9 @@ class CallUsage:
 
     def join(self, other: CallUsage) -> None:
         """Add the usage of other requests of the call."""
-        for name in _COUNTED:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.reported += other.reported
+        for one in fields(self):
+            if one.name not in ("end", "questions") and not one.name.startswith("_"):
+                setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
     def money(self, price: Price | None) -> Decimal | None:
         """Return the money for the replies that report tokens, by reported costs or by price; None if unknown."""

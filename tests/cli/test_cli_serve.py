@@ -89,7 +89,8 @@ DATA = {
     "stated.json --models models.toml": "stated.json: signal of small: the policy was tuned on another one",
     "policy.json --models fewer.toml": "policy.json: it asks middle, for which fewer.toml has no table: add it",
     "policy.json --models wrong.toml": "policy.json: it asks small, middle, large, for which wrong.toml has",
-    "policy.json --models silent.toml": "policy.json: signal of small, middle, large: the policy does not say",
+    "policy.json --models silent.toml": "policy.json: signal of small, middle, large: none is given",
+    "--models silent.toml --pass large": "--pass large: signal of large: none is given, and no policy records it",
     "policy.json --models unset.toml": "unset.toml, model small: the environment variable UNSET with its key is not",
     "--policy small=policy.json --models models.toml": "models.toml: small is the name of a policy too",
     "--models models.toml --pass huge": "--pass: models.toml has no table for huge: add it, or name another",
@@ -218,6 +219,7 @@ def test_a_ladder_is_described_by_the_rungs_that_answer(folder):
         settings = Settings({"policy": folder / "ladder.json"}, folder / "models.toml")
         catalog = CatalogMaker(settings, EndpointConnections(1.0).api_client).read()
         assert catalog.policies["policy"].describe_models() == told
+        assert [*catalog.policies["policy"].describe_other_calls()] == ["if all models of a rung fail: large"]
 
 
 def test_neither_jax_nor_numpy_is_loaded(folder):

@@ -1,6 +1,8 @@
 """`rcjax check` and `rcjax retune`: exit statuses for scripts, one JSON document, tables, and one line of error."""
 
+import dataclasses
 import json
+import re
 from datetime import UTC, datetime, timedelta
 
 import jax
@@ -129,6 +131,25 @@ def test_retune_writes_the_new_policy_and_shows_the_difference(folder, tmp_path)
     assert run("check", tmp_path / "new.json", folder / "fresh.csv").exit_code == 2  # it was tuned on them
 
 
+def test_the_decision_says_to_replace_a_policy_far_within_its_limit_by_a_cheaper_one(folder, tmp_path):
+    """The cheaper policy was called worse, at the price of an error that the dear one implies."""
+    policy = rcjax.load_policy(folder / "ladder.json")
+    careful = dataclasses.replace(policy, position=len(policy.rungs) - 1.0, budget=None)
+    target = {"budget": None, "max_error": careful.rungs[0].expected["error"]}
+    with_provenance(careful, tuning={**policy.provenance["tuning"], **target}).save(tmp_path / "careful.json")
+    result = run(
+        "retune", tmp_path / "careful.json", folder / "fresh.csv", "--no-bands", "--out", tmp_path / "new.json"
+    )
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    printed = " ".join(result.stdout.split())
+    assert re.search(r"Replace the policy\. (As|Better than) expected: the policy errs on ", printed)
+    assert re.search(
+        r"it saves \d\d\.\d % of the money, and the policy in service is within its limit by more", printed
+    )
+    assert "the policy stays" not in printed
+    assert rcjax.load_policy(tmp_path / "new.json").expected["cost"] < 0.95 * careful.expected["cost"]
+
+
 def retune(folder, log, *options):
     return run("retune", folder / "policy.json", folder / log, "--no-bands", *options)
 
@@ -140,7 +161,7 @@ def test_a_policy_that_gains_too_little_is_shown_and_not_written(folder, tmp_pat
     assert (result.exit_code, result.stderr, out.exists()) == (0, "", False)
     printed = " ".join(result.stdout.split())
     assert "if tuned again on these and the carried queries (so slightly flattered): $" in printed
-    assert "of the 0.5 that replace a policy: the policy stays" in printed
+    assert ", and 0.5 replace a policy: the policy stays" in printed
     assert "nothing is written, as said above: --anyway writes the new policy all the same" in printed
     assert "Policy written" not in result.stdout
     assert "Next: keep the policy;" in result.stdout

@@ -12,7 +12,7 @@ import rcjax
 from rcjax._base.figures import Money
 from rcjax.cli import console
 from rcjax.cli.app import COMMANDS, load
-from rcjax.cli.checks import compare_fresh, tune_and_retune
+from rcjax.cli.checks import compare_fresh, next_file, tune_and_retune
 from rcjax.cli.options import LogOptions
 from rcjax.policy import Calibration, Policy, Rule
 from rcjax.policy.comparison import Comparison, Rival
@@ -139,6 +139,7 @@ def test_no_command_to_tune_again_is_shown_if_todays_is_a_policy():
     assert again[0] == ""
     assert "--today large" in again[1]
     assert again[1].endswith(" --out next.json")  # the policy in service stays
+    assert [next_file(Path(name)) for name in ("a/policy.json", "a/next.json")] == ["next.json", "next-2.json"]
 
 
 @pytest.mark.parametrize(("target", "advised"), [({"max_error": 0.3}, 1), ({"match": 0.01, "today": "large"}, 0)])

@@ -169,8 +169,8 @@ def test_a_model_that_waits_for_its_rate_limit_says_so(place, monkeypatch):
 
         monkeypatch.setattr(asyncio, "sleep", watch)
         options, expense = {"max_tokens": 1}, Expense(Budget(), lambda _: None)
-        message = {"role": "user", "content": "So?"}
-        await respondent.send(respondent.endpoint(options), [message], options, CallUsage(), expense=expense)
+        request = respondent.endpoint(options).request([{"role": "user", "content": "So?"}], options)
+        await respondent.send(request, CallUsage(), expense=expense)
         limited.append(respondent.is_limited)
         await respondent.close()
 

@@ -18,7 +18,7 @@ from rcjax.policy.ladder import Period
 from rcjax.serving import billing as module
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call, CallLog, Query
-from rcjax.serving.ledger import Ledger
+from rcjax.serving.totals import Ledger
 
 PLAIN = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
 COSTS = {"small": 0.01, "middle": 0.05, "large": 0.5}

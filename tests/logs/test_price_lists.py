@@ -12,7 +12,7 @@ import rcjax
 from rcjax.logs import LogError, PricesWarning
 from rcjax.logs.prices import read_prices
 from rcjax.serving.models_file import read_models
-from rcjax.serving.price_lists import GenaiPrices, known_price
+from rcjax.serving.price_lists import GenaiPrices
 
 MODELS = ("gpt-4o-mini", "claude-sonnet-4-5")
 
@@ -121,7 +121,7 @@ def test_a_models_file_without_prices_has_the_listed_prices(tmp_path):
         '[mine]\nbase_url = "http://localhost:1/v1"\ninput = 0\noutput = 0\n'
     )
     models = read_models(path)
-    groq = known_price("llama-3.1-8b-instant", "https://api.groq.com/openai/v1").price
+    groq = GenaiPrices("https://api.groq.com/openai/v1").find("llama-3.1-8b-instant").price
     assert [float(price) for price in models["fast"].price[:2]] == [*groq[:2]]
     assert models["gpt-4o-mini"].listed.startswith("input $0.15, output $0.6")
     assert models["mine"].listed is None

@@ -44,6 +44,14 @@ def test_a_log_that_ends_within_a_line_is_continued_on_a_new_one(path):
     assert b"\n\n" not in path.read_bytes()
 
 
+@pytest.mark.parametrize("content", ["query,answer\nq1,B\n", '{"call_log": 1, "call": "c"}\n'])
+def test_a_file_of_another_kind_is_no_log(path, content):
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"calls\.jsonl is there already, and holds no log of a service"):
+        CallLog(path)
+    assert path.read_text() == content
+
+
 def test_the_same_messages_with_other_tools_or_another_schema_are_another_prompt(path):
     """They counted as a repeat, and were left out."""
     tool = {"type": "function", "function": {"name": "look"}}

@@ -23,7 +23,7 @@ TINY = ServedModel("tiny", "tiny")
     [
         ({"api_client": {"small": 1}}, "api_client: none given for middle, large"),
         ({"api_client": OpenAI(api_key="x")}, r"api_client of small: give an openai\.AsyncOpenAI, not an OpenAI"),
-        ({"signal": {"large": signals.Choice()}}, "signal of small, middle: the policy does not say what its log was"),
+        ({"signal": {"large": signals.Choice()}}, "signal of small, middle: none is given"),
         ({"models": {"tiny": TINY}}, "models: tiny: the policy has small, middle, large; others need shadow above 0"),
         ({"shadow": 0.1, "models": {"tiny": TINY}}, "no price known of the shadow models tiny"),
         ({"models": {"small": ServedModel("small", "x", options={"model": "x"})}}, "model cannot be set"),
@@ -34,7 +34,7 @@ TINY = ServedModel("tiny", "tiny")
         ({"timeout": 0}, "timeout must be above 0 seconds"),
         (
             {"signal": None},
-            "signal of small, middle, large: the policy does not say what its log was made with: give it, by signal=",
+            "signal of small, middle, large: none is given, and no policy records it: give it, by signal=",
         ),
     ],
 )

@@ -14,7 +14,7 @@ from openai._models import FinalRequestOptions
 
 from rcjax.serving import openai_client
 from rcjax.serving.failures import CallError, Failure
-from rcjax.serving.openai_client import complete, stream
+from rcjax.serving.openai_client import CompletionRequest, complete, stream
 from rcjax.serving.usage import CallUsage
 
 MESSAGES = [{"role": "user", "content": "Is it médium?"}]
@@ -112,7 +112,7 @@ def test_every_option_is_sent(kind, monkeypatch):
     async def main():
         async with serving(kind, Way(HEAD + BODY, ends=False), monkeypatch) as (server, client):
             usage = CallUsage()
-            reply = await complete(client, "org/m", MESSAGES, options, usage)
+            reply = await complete(CompletionRequest(client, "org/m", MESSAGES, options), usage)
         return server.requests, reply, usage
 
     ((line, headers, body),), reply, usage = asyncio.run(main())
@@ -147,7 +147,7 @@ def test_failures_are_alike_for_all_clients(kind, way, words, failure, monkeypat
         async with serving(kind, way, monkeypatch, retries=1) as (server, client):
             usage = CallUsage()
             with pytest.raises(CallError) as problem:
-                await complete(client, "m", MESSAGES, {}, usage)
+                await complete(CompletionRequest(client, "m", MESSAGES, {}), usage)
         return problem.value, usage, [headers[openai_client.RETRY_HEADER] for _, headers, _ in server.requests]
 
     problem, usage, sent = asyncio.run(main())
@@ -173,9 +173,9 @@ def test_each_attempt_that_may_be_charged_is_counted(kind, said, streamed, monke
     async def main():
         script = [ways[name] for name in said.split(", ")]
         async with serving(kind, script, monkeypatch, retries=2, timeout=30.0) as (_, client):
-            request = client, "m", MESSAGES, {}, usage
+            request = CompletionRequest(client, "m", MESSAGES, {})
             with contextlib.suppress(CallError):
-                await (stream(*request, forward) if streamed else complete(*request))
+                await (stream(request, usage, forward) if streamed else complete(request, usage))
 
     asyncio.run(main())
     assert (usage.attempts, usage.replies, usage.unanswered) == (said.count(",") + 1, int("answer" in said), 1)
@@ -191,7 +191,7 @@ def test_a_stream_that_breaks_off_says_so_after_what_came(kind, ends, words, mon
 
     async def main():
         async with serving(kind, Way(BEGUN, ends=ends), monkeypatch) as (_, client):
-            await stream(client, "m", MESSAGES, {}, usage, forward)
+            await stream(CompletionRequest(client, "m", MESSAGES, {}), usage, forward)
 
     with pytest.raises(CallError) as problem:
         asyncio.run(main())
@@ -221,7 +221,7 @@ def test_pieces_that_came_before_a_connection_broke_are_handed_on(monkeypatch):
         url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
         async with make_client("ours", url, monkeypatch) as client:
             with pytest.raises(CallError, match="no connection"):
-                await stream(client, "m", MESSAGES, {}, CallUsage(), forward)
+                await stream(CompletionRequest(client, "m", MESSAGES, {}), CallUsage(), forward)
         listening.close()
 
     asyncio.run(asyncio.wait_for(main(), 30))
@@ -241,9 +241,10 @@ def test_a_request_that_nobody_waits_for_is_closed_at_once(kind, streamed, monke
                 begun.set()
 
             async def ask():
+                request = CompletionRequest(client, "m", MESSAGES, {})
                 if not streamed:
-                    await complete(client, "m", MESSAGES, {}, CallUsage())
-                await stream(client, "m", MESSAGES, {}, CallUsage(), forward)
+                    await complete(request, CallUsage())
+                await stream(request, CallUsage(), forward)
 
             task = asyncio.create_task(ask())
             await (begun if streamed else server.asked).wait()

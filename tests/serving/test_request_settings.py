@@ -122,7 +122,7 @@ def test_the_loop_keeps_the_settings_of_models(tmp_path):
         assert record["prices"] == PRICES[model]
         assert signal_from_record(record) == signals.Choice(("A", "B"))
     client = AsyncOpenAI(api_key="x")
-    endpoint = Cascade(policy, client)._caller.endpoints[policy.models[0]]
+    endpoint = Cascade(policy, client)._model_caller.endpoints[policy.models[0]]
     assert endpoint.signal == signals.Choice(("A", "B"))
     assert endpoint.options["max_tokens"] == 1
     with pytest.raises(ValueError, match="the policy was tuned on another one"):

@@ -6,7 +6,7 @@ from helpers.gateway_service import MODELS, UNSURE, gateway, make_policy
 from helpers.policy_samples import make_ladder
 from helpers.scripted_cascade import ask, script
 
-from rcjax.policy import Agreement, signals
+from rcjax.policy import Agreement, Rule, signals
 
 PRICES = {name: {"input": 1.0, "output": 2.0} for name in MODELS}
 
@@ -51,6 +51,16 @@ def test_a_users_signal_makes_keys_of_answers():
     for policy in (comparing("key"), make_ladder((make_policy(prices=PRICES), comparing("key")), 0.5)):
         with pytest.raises(ValueError, match=r"signal of small, middle: the policy compares keys of answers"):
             ask_of(SAID, policy, signal=stated)
+
+
+def test_two_models_that_are_compared_are_asked_in_parallel():
+    rules = {**make_policy().rules, "small": (Rule(1.0, "ask", "middle"),)}
+    slow = {name: Response(sure(letter, UNSURE), delay=0.5) for name, letter in zip(MODELS, "ABC", strict=True)}
+    result, models = ask_of(slow, comparing(rules=rules), signal=signals.Choice())
+    assert sorted(models[:2]) == ["middle", "small"]
+    assert models[2] == "large"
+    first, second, last = (call.seconds for call in result.calls)
+    assert max(first, second) + last <= result.seconds < first + second + last
 
 
 # -- the gateway

@@ -14,7 +14,7 @@ from rcjax._base.tokens import Price
 from rcjax.policy import signals
 from rcjax.serving.call_log import Query
 from rcjax.serving.endpoints import Endpoint
-from rcjax.serving.exchange import _MAX_HELD_CHUNKS, Caller, Delivery, Piece
+from rcjax.serving.exchange import _MAX_HELD_CHUNKS, Delivery, ModelCaller, Piece
 from rcjax.serving.usage import Pace
 
 
@@ -115,6 +115,21 @@ def test_a_first_text_after_many_empty_chunks_is_delivered():
     assert len(delivered) == _MAX_HELD_CHUNKS + 2
 
 
+def test_a_model_is_not_blamed_for_a_client_that_reads_slowly():
+    async def deliver(piece):
+        await asyncio.sleep(10.0)
+
+    async def main():
+        async with serving(script(m=good("A", SURE))) as (_, client):
+            model_caller = ModelCaller({"m": Endpoint(client, "m", None, {}, Price(1, 10), None)}, None, 1)
+            query = Query("q", [{"role": "user", "content": "?"}])
+            return (await model_caller.call(query, "m", None, [], 1.0, deliver=deliver)).call
+
+    call = asyncio.run(main())
+    assert (call.text, call.error, call.error_kind) == (None, "cancelled: the client reads too slowly", "cancelled")
+    assert call.cost > 0
+
+
 def test_a_slow_reader_and_a_wait_for_a_slot_do_not_slow_the_pace_of_a_model(monkeypatch):
     """By a clock that goes on only while a piece is delivered: abandoned answers are paid by this pace."""
     clock = [time.perf_counter()]
@@ -124,13 +139,13 @@ def test_a_slow_reader_and_a_wait_for_a_slot_do_not_slow_the_pace_of_a_model(mon
 
     async def main():
         async with serving(script(m=good("A", SURE))) as (_, client):
-            caller = Caller({"m": Endpoint(client, "m", None, {}, Price(1, 10), None)}, None, 1)
+            model_caller = ModelCaller({"m": Endpoint(client, "m", None, {}, Price(1, 10), None)}, None, 1)
             query, exchanges = Query("q", [{"role": "user", "content": "?"}]), []
             monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
-            await asyncio.gather(*(caller.call(query, "m", None, exchanges, deliver=deliver) for _ in range(2)))
+            await asyncio.gather(*(model_caller.call(query, "m", None, exchanges, deliver=deliver) for _ in range(2)))
             monkeypatch.undo()
-            await caller.close()
-            return caller._paces["m"], [exchange.call for exchange in exchanges]
+            await model_caller.close()
+            return model_caller._paces["m"], [exchange.call for exchange in exchanges]
 
     pace, calls = asyncio.run(main())
     assert [call.estimated for call in calls] == [False, False]

@@ -16,7 +16,7 @@ from rcjax.policy.signals.signal import describe_difference, record_signal
 from rcjax.serving.call_log import CallLog, Query
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.endpoints import Endpoint, LoggedForm, separate_votes
-from rcjax.serving.exchange import Caller, Exchange
+from rcjax.serving.exchange import Exchange, ModelCaller
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.usage import CallUsage, Pace
@@ -90,15 +90,15 @@ def test_reservations_and_estimates_count_each_answer_once(samples, n):
         async with serving(behave) as (_, client):
             price, mean = Price(0, 10), 1e-5 * 200 * samples * n
             endpoint = Endpoint(client, "small", signal, {"n": n}, price, mean, samples)
-            caller = Caller({"small": endpoint}, None, 9)
+            model_caller = ModelCaller({"small": endpoint}, None, 9)
             query, history = Query("q", [{"role": "user", "content": "?"}]), []
-            expected = [caller.estimate_cost(query, "small")]
+            expected = [model_caller.estimate_cost(query, "small")]
             for _ in range(50):
-                await caller.call(query, "small", None, history)
-            expected.append(caller.estimate_cost(query, "small"))
+                await model_caller.call(query, "small", None, history)
+            expected.append(model_caller.estimate_cost(query, "small"))
             cancelled = CallUsage(unanswered=samples, unfinished=samples)
-            expected.append(endpoint.call_fields(cancelled, 0.0, caller._paces["small"], {})["cost"])
-            await caller.close()
+            expected.append(endpoint.call_fields(cancelled, 0.0, model_caller._paces["small"], {})["cost"])
+            await model_caller.close()
         return [cost / (1e-5 * samples * n) for cost in expected]
 
     assert asyncio.run(main()) == [pytest.approx(200), *[pytest.approx(298, abs=1.0)] * 2]
@@ -133,7 +133,7 @@ def test_a_call_that_is_cancelled_ends_after_its_votes():
     async def main():
         under_way = []
 
-        async def send(endpoint, messages, options, usage):
+        async def send(request, usage):
             under_way.append(turns := 5 * len(under_way))
             try:
                 await asyncio.Event().wait()

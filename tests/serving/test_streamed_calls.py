@@ -97,8 +97,8 @@ def test_pieces_of_tool_calls_are_joined(name):
     async def read():
         whole, numbers = Assembly(), {}
         async for chunk in read_chunks(lines()):
-            whole.add(chunk)
-            for call in chunk["choices"][0]["delta"].get("tool_calls") or ():  # as clients put them together
+            numbered = whole.add(chunk)
+            for call in numbered["choices"][0]["delta"].get("tool_calls") or ():  # as clients put them together
                 numbers[call["index"]] = numbers.get(call["index"], "") + call["function"]["arguments"]
         return called(whole.completion(CallUsage())["choices"][0]["message"]["tool_calls"]), [*numbers.values()]
 

@@ -30,13 +30,12 @@ from rcjax.serving.billing import describe_new_period
 from rcjax.serving.call_log import CallLog, ShadowCost, ShadowRate
 from rcjax.serving.cascade import Cascade, gather_all
 from rcjax.serving.endpoints import THINKING, Endpoint, checked_options
-from rcjax.serving.exchange import Caller
+from rcjax.serving.exchange import ModelCaller
 from rcjax.serving.gateway.chat_request import ChatRequest, RequestLimits
 from rcjax.serving.gateway.clients import KeyRing
-from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ModelSettings, describe_changes, describe_variable, read_models
 from rcjax.serving.openai_client import make_api_client, openai
-from rcjax.serving.totals import TotalsFile
+from rcjax.serving.totals import Ledger, TotalsFile
 from rcjax.serving.usage import TOKEN_LIMITS, token_limit
 
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
@@ -48,7 +47,7 @@ _OPERATOR_OPTIONS = THINKING | {"service_tier"}
 #: Options that no client can replace.
 FIXED_OPTIONS = _OPERATOR_OPTIONS.union(TOKEN_LIMITS)
 
-_SLOTS_PER_REQUEST = 2  # slots of a caller for each request in progress, whose votes are asked for at the same time
+_SLOTS_PER_REQUEST = 2  # slots of model callers for each request in progress, whose votes are asked for at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +223,6 @@ class Deployment:
         return describe_rungs(policy) + (f"; as it follows its bill also {later}" if later and policy.follows else "")
 
     @property
-    def version(self) -> tuple[str, bool]:
-        """The policy's digest, and whether a file has the policy."""
-        return self.digest, not self.is_untuned
-
-    @property
     def shadow_models(self) -> tuple[str, ...]:
         """Models of shadow queries; none if there are no shadow queries."""
         return self.cascade.all_models if self.cascade.shadow else ()
@@ -238,6 +232,16 @@ class Deployment:
         """The expected cost of shadow queries; None without shadow queries, and before there is a policy."""
         return None if self.is_untuned or not self.shadow_models else ShadowCost.of(self.policy, self.shadow_models)
 
+    def describe_other_calls(self) -> Iterator[str]:
+        """Yield a line on the models that answer after all models of a rung have failed, and one on shadow queries."""
+        if self.cascade.fallbacks:
+            yield f"if all models of a rung fail: {', then '.join(self.cascade.fallbacks)}"
+        shadow, cost = self.cascade.shadow, self.shadow_cost
+        if self.shadow_models:
+            share = f"{100 * shadow:g} % of its queries" if isinstance(shadow, int | float) else str(shadow)
+            price = "the cost is known once there is a policy" if cost is None else cost.describe(shadow)
+            yield f"shadow: {share} to all of {', '.join(self.shadow_models)}: {price}"
+
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
@@ -245,26 +249,24 @@ class Catalog:
 
     policies: Mapping[str, Deployment]
     models: Mapping[str, ModelSettings]
-    unjudged_caller: Caller
-    """The caller that asks a model without judging its answer."""
+    unjudged_model_caller: ModelCaller
+    """Asks a model without judging its answer."""
     key_ring: KeyRing
     """The clients."""
 
     def continue_from(self, before: Catalog) -> None:
         """Continue the bills of changed policies, and the paces of unchanged models, from the last catalog."""
         unchanged = [name for name, model in self.models.items() if before.models.get(name) == model]
-        self.unjudged_caller.continue_paces(before.unjudged_caller, unchanged)
+        self.unjudged_model_caller.continue_paces(before.unjudged_model_caller, unchanged)
         for name, deployment in self.policies.items():
             if deployment is not before.policies[name]:
                 deployment.cascade.continue_from(before.policies[name].cascade, unchanged)
 
     def changed_policies(self, before: Catalog | None) -> list[str]:
         """Return the names of policies that are new or have changed."""
-        return [
-            name
-            for name, deployment in self.policies.items()
-            if before is None or before.policies[name].version != deployment.version
-        ]
+        earlier = {} if before is None else before.policies
+        known = {name: (old.digest, old.is_untuned) for name, old in earlier.items()}
+        return [name for name, new in self.policies.items() if known.get(name) != (new.digest, new.is_untuned)]
 
     def describe_changes(self, before: Catalog, models: str) -> Iterator[str]:
         """Yield a line for each change since the last catalog; `models` is the name of the models' file."""
@@ -272,6 +274,7 @@ class Catalog:
         for name in changed:
             deployment = self.policies[name]
             yield f"policy {name} is {deployment.digest} from now on: {deployment.describe_models()}"
+            yield from (f"policy {name}, {line}" for line in deployment.describe_other_calls())
         if self.models != before.models:
             yield f"{models} is loaded: {'; '.join(describe_changes(before.models, self.models))}"
         if self.key_ring.named != before.key_ring.named:
@@ -320,7 +323,8 @@ class CatalogMaker:
         """Read the policies and models from their files. Raises OSError if one cannot be read.
 
         Args:
-            before: the last catalog; a policy that had a file must still have a file.
+            before: the last catalog, whose deployments of unchanged policies stay; a policy that had a file must still
+                have a file.
         """
         settings = self.settings
         earlier = {} if before is None else before.policies
@@ -331,28 +335,7 @@ class CatalogMaker:
                 policies[name] = load_policy(path)
             elif settings.pass_model is not None:
                 policies[name] = None
-        catalog = self.make(policies, read_models(settings.models_file), before)
-        for name, deployment in catalog.policies.items():
-            bill = deployment.cascade.billing.bill
-            if isinstance(bill, PeriodBill) and settings.ledger is None and settings.log_file is None:
-                reason = f"its budget is for each {bill.period.every}, and the money spent is kept beside the log"
-                raise ValueError(f"policy {name}: {reason}: give --log calls.jsonl, --ledger, or --no-follow")
-        return catalog
-
-    def make(
-        self,
-        policies: Mapping[str, AbstractPolicy | None],
-        models: Mapping[str, ModelSettings],
-        before: Catalog | None = None,
-    ) -> Catalog:
-        """Make a catalog of policies and models, both by their names for clients. Raises ValueError.
-
-        Args:
-            policies: policies by name; None for a policy that is still to come.
-            models: models by name.
-            before: the last catalog, whose deployments of unchanged policies stay.
-        """
-        settings, deployments = self.settings, dict[str, Deployment]()
+        models, deployments = read_models(settings.models_file), dict[str, Deployment]()
         self._require_tables(policies, models)  # before any key is needed: the file may be another one
         endpoints = {name: self._endpoint(model) for name, model in models.items()}
         for name, policy in policies.items():
@@ -360,8 +343,12 @@ class CatalogMaker:
                 deployments[name] = self._deploy(name, policy, models, before)
             except ValueError as problem:
                 raise ValueError(f"{self._source_of(name, policy)}: {problem}") from None
-        caller = Caller(endpoints, self.log, _SLOTS_PER_REQUEST * settings.limits.concurrency, self.observe)
-        return Catalog(deployments, models, caller, settings.make_key_ring(deployments, models))
+            bill = deployments[name].cascade.billing.bill
+            if isinstance(bill, PeriodBill) and settings.ledger is None and settings.log_file is None:
+                reason = f"its budget is for each {bill.period.every}, and the money spent is kept beside the log"
+                raise ValueError(f"policy {name}: {reason}: give --log calls.jsonl, --ledger, or --no-follow")
+        model_caller = ModelCaller(endpoints, self.log, _SLOTS_PER_REQUEST * settings.limits.concurrency, self.observe)
+        return Catalog(deployments, models, model_caller, settings.make_key_ring(deployments, models))
 
     def _source_of(self, name: str, policy: AbstractPolicy | None) -> str:
         """Return the name of a policy's file, or the option in its place."""
@@ -396,9 +383,9 @@ class CatalogMaker:
         settings, limits = self.settings, self.settings.limits
         policy = _pass_policy(settings.pass_model or "") if tuned is None else tuned
         digest = digest_of(policy)
-        version = digest, tuned is not None
-        if before is not None and (before.policies[name].version, before.models) == (version, models):
-            return before.policies[name]
+        old = None if before is None else before.policies[name]
+        if before and old and (old.digest, old.is_untuned, before.models) == (digest, tuned is None, models):
+            return old
         recorded_tuning(policy)  # a fault in the record is found now, not when the policy is tuned again
         records = recorded_request_settings(policy)
         names = *policy.models, *self._shadow_models(tuned, models)
@@ -415,7 +402,7 @@ class CatalogMaker:
             concurrency=_SLOTS_PER_REQUEST * limits.concurrency,
             timeout=limits.timeout,
             retries=limits.retries,
-            shadow=settings.shadow if before is None else before.policies[name].cascade.shadow_share,
+            shadow=settings.shadow if old is None else old.cascade.shadow_share,
             salt=settings.salt,
             observe=None if self.observe is None else partial(self.observe, policy=name),
             observe_shadow=None if self.observe_shadow is None else partial(self.observe_shadow, name),

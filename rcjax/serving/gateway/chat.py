@@ -21,12 +21,12 @@ from starlette.types import Send
 
 from rcjax.policy.signals.answers import as_object, objects_in
 from rcjax.policy.signals.replies import token_content
-from rcjax.serving.billing import BudgetSpentError
+from rcjax.serving.billing import BudgetSpentError, SpendingUnknownError, reserve_client_money
 from rcjax.serving.call_log import Query
 from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.completions import text_or_calls
 from rcjax.serving.exchange import Exchange, Piece, calls_of
-from rcjax.serving.failures import ApiError, upstream_error
+from rcjax.serving.gateway.api_errors import ApiError, upstream_error
 from rcjax.serving.gateway.catalog import Catalog, Deployment, Settings
 from rcjax.serving.gateway.chat_request import ChatRequest, id_headers, parse_chat_request, read_object
 from rcjax.serving.gateway.clients import Client
@@ -210,6 +210,8 @@ class RequestHandler:
                 raise ApiError(429, str(problem), code, retry_after=1.0, counted_as=counted_as) from None
             wait = problem.end - time.time()
             raise ApiError(429, str(problem), "budget_spent", retry_after=wait, no_retry=True) from None
+        except SpendingUnknownError as problem:
+            raise ApiError(503, str(problem), "spending_unknown", retry_after=1.0) from None
         seconds = time.perf_counter() - self.start
         reason = next(iter(self._why_not_judged), None)
         billing = None if deployment is None else deployment.cascade.billing
@@ -265,10 +267,11 @@ class RequestHandler:
         if deployment is not None and self._is_judged:
             return deployment.cascade.estimate_cost(query)
         model = self.request.model if deployment is None else deployment.policy.models[-1]
-        return self.catalog.unjudged_caller.estimate_cost(query, model)
+        return self.catalog.unjudged_model_caller.estimate_cost(query, model)
 
     async def _ask_policy(self, deployment: Deployment) -> Result:
         query = self._make_query()
+        reserve_client_money.set(self.context.reserve_money)
         try:
             return await deployment.cascade.ask(
                 query.messages,
@@ -290,11 +293,11 @@ class RequestHandler:
             not_judged="passed on" if deployment is None else ", ".join(self._why_not_judged),
             charge=None if deployment is None else deployment.cascade.billing.charge,
         )
-        exchanges, caller = list[Exchange](), self.catalog.unjudged_caller
-        with self._reserve_model(deployment, partial(caller.estimate_cost, query)) as model:
+        exchanges, model_caller = list[Exchange](), self.catalog.unjudged_model_caller
+        with self._reserve_model(deployment, partial(model_caller.estimate_cost, query)) as model:
             try:
                 deliver = self._send_piece if self.request.stream else None
-                exchange = await caller.call(query, model, None, exchanges, self._seconds_left, deliver=deliver)
+                exchange = await model_caller.call(query, model, None, exchanges, self._seconds_left, deliver=deliver)
             finally:  # a client that disconnects still pays for the calls made
                 self.metrics.count_cost(self.request.model, math.fsum(call.cost for call in calls_of(exchanges)))
                 if deployment is not None:
@@ -330,7 +333,7 @@ class RequestHandler:
 
     async def _send_chunk(self, piece: Piece, chunk: Mapping[str, Any]) -> None:
         if not self._first_report:
-            self._first_report = self._report(piece, self._status) | {"cost": None}  # it is not known yet
+            self._first_report = self._make_report(piece, self._status) | {"cost": None}  # it is not known yet
             usage = {"usage": None} if self.request.includes_usage else {}
             self._head = _make_head(self._first_report, chunk, _CHUNK) | usage
         headers = {} if self.responder.has_begun else _make_headers(self._first_report)
@@ -347,7 +350,7 @@ class RequestHandler:
 
     async def _send_rest(self, result: Result) -> None:
         """Send the whole answer, or the end of its stream."""
-        report = self._report(result, result.status)
+        report = self._make_report(result, result.status)
         if self._first_report:
             if self.request.includes_usage:
                 last = {**self._head, "choices": [], "usage": result.usage, "rcjax": report}
@@ -364,7 +367,7 @@ class RequestHandler:
             await self.responder.send_event(chunk, headers)
         await self.responder.end_stream()
 
-    def _report(self, known: Piece | Result, status: str) -> dict[str, Any]:
+    def _make_report(self, known: Piece | Result, status: str) -> dict[str, Any]:
         """Return the report of the cascade so far: the field `rcjax` of the answer."""
         deployment = self._deployment
         models = [call.model for call in known.calls]

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 from openai.types.chat import completion_create_params
@@ -18,9 +17,9 @@ from starlette.datastructures import Headers
 from starlette.types import Receive
 
 from rcjax.policy.signals.answers import PLAIN, request_form_of, strict_json
-from rcjax.serving.failures import ApiError, invalid_field
+from rcjax.serving.gateway.api_errors import ApiError, invalid_field
 from rcjax.serving.models_file import SERVER_OPTIONS
-from rcjax.serving.openai_client import ReserveBytes, keep_prompt_bytes, reserve_reply_bytes
+from rcjax.serving.openai_client import RequestMemory, request_memory
 from rcjax.serving.usage import TOKEN_LIMITS, token_limit
 
 _MAX_NAME_LENGTH = 64  # characters of a field's name that a message repeats
@@ -371,17 +370,46 @@ class ClientLeftError(Exception):
     """The client has disconnected: nobody waits for the answer."""
 
 
-@dataclass(slots=True, eq=False)
-class _RequestBytes:
-    """Bytes counted for one request and the replies to it, or for its shadow calls."""
+_MAX_SHADOW_SHARE = 0.25  # share of `max_in_flight`: a shadow query begins only while others keep fewer bytes
 
+
+@dataclass(slots=True, eq=False)
+class _LimitedMemory(RequestMemory):
+    """The bytes of a request and its replies, or of its shadow calls, within the limit for all requests."""
+
+    intake: Intake
     size: int = 0
     has_ended: bool = False
     was_dropped: bool = False
     """Whether the body was dropped to make room for other requests."""
 
+    def reserve(self, size: int) -> bool:
+        """Count more bytes, and return whether there is room for them."""
+        if self.intake.size + size > self.intake.limits.max_in_flight:
+            return False
+        self.size, self.intake.size = self.size + size, self.intake.size + size
+        return True
 
-_MAX_SHADOW_SHARE = 0.25  # share of `max_in_flight`: a shadow query begins only while others keep fewer bytes
+    @contextmanager
+    def keep(self) -> Iterator[RequestMemory | None]:
+        """Keep the bytes for shadow calls, even after the request's end; yield None if many are kept already.
+
+        The size of this request plays no part, so that shadow queries are a fair sample of short and long requests.
+        """
+        intake = self.intake
+        if sum(kept.size for kept in intake.kept) >= _MAX_SHADOW_SHARE * intake.limits.max_in_flight:
+            yield None
+            return
+        kept, self.size = _LimitedMemory(intake, self.size), 0
+        intake.kept.add(kept)
+        try:
+            yield kept
+        finally:
+            intake.kept.remove(kept)
+            if self.has_ended:
+                intake.size -= kept.size
+            else:
+                self.size += kept.size
 
 
 class Intake:
@@ -394,123 +422,92 @@ class Intake:
     """
 
     def __init__(self, limits: RequestLimits) -> None:
-        self._limits = limits
-        self._size = 0
-        self._arriving: dict[asyncio.Timeout, tuple[str | None, _RequestBytes]] = {}
-        self._kept: set[_RequestBytes] = set()  # for shadow calls
+        self.limits = limits
+        self.size = 0
+        """Bytes of all requests."""
+        self.kept: set[_LimitedMemory] = set()
+        """Memory of the shadow calls under way."""
+        self._arriving: dict[asyncio.Timeout, tuple[str | None, _LimitedMemory]] = {}
 
     @contextmanager
-    def count_bytes(self) -> Iterator[_RequestBytes]:
+    def open_memory(self) -> Iterator[_LimitedMemory]:
         """Count the bytes of a request until its end."""
-        request_bytes = _RequestBytes()
-        tokens = (
-            reserve_reply_bytes.set(partial(self._reserve, request_bytes)),
-            keep_prompt_bytes.set(partial(self._keep, request_bytes)),
-        )
+        memory = _LimitedMemory(self)
+        token = request_memory.set(memory)
         try:
-            yield request_bytes
+            yield memory
         finally:
-            reserve_reply_bytes.reset(tokens[0])
-            keep_prompt_bytes.reset(tokens[1])
-            self._size -= request_bytes.size
-            request_bytes.has_ended = True
-
-    @contextmanager
-    def _keep(self, request_bytes: _RequestBytes) -> Iterator[ReserveBytes | None]:
-        """Keep the bytes of a request for its shadow calls, even after its end; yield None if many are kept already.
-
-        The size of this request plays no part, so that shadow queries are a fair sample of short and long requests.
-        """
-        if sum(kept.size for kept in self._kept) >= _MAX_SHADOW_SHARE * self._limits.max_in_flight:
-            yield None
-            return
-        kept, request_bytes.size = _RequestBytes(request_bytes.size), 0
-        self._kept.add(kept)
-        try:
-            yield partial(self._reserve, kept)
-        finally:
-            self._kept.remove(kept)
-            if request_bytes.has_ended:
-                self._size -= kept.size
-            else:
-                request_bytes.size += kept.size
-
-    def _reserve(self, request_bytes: _RequestBytes, size: int) -> bool:
-        """Count more bytes for a request, and return whether there is room."""
-        if self._size + size > self._limits.max_in_flight:
-            return False
-        request_bytes.size, self._size = request_bytes.size + size, self._size + size
-        return True
+            request_memory.reset(token)
+            self.size -= memory.size
+            memory.has_ended = True
 
     async def read(
-        self, receive: Receive, headers: Headers, request_bytes: _RequestBytes, client: str | None = None
+        self, receive: Receive, headers: Headers, memory: _LimitedMemory, client: str | None = None
     ) -> bytes:
         """Read the body of a request.
 
         Args:
             receive: ASGI's function for the parts of the body.
             headers: the request's headers.
-            request_bytes: the record that the body's bytes are added to.
+            memory: the request's memory, which counts the body's bytes.
             client: the client's name; None if clients have no names.
 
         Raises ApiError if the body is too large or too slow, or if there is no room beside other requests, and
         ClientLeftError if the client disconnects.
         """
         length = headers.get("content-length", "")
-        if length.isdigit() and int(length) > self._limits.max_body:
+        if length.isdigit() and int(length) > self.limits.max_body:
             raise self._too_large()
         parts: list[bytes] = []
         try:
-            async with asyncio.timeout(self._limits.body_seconds) as timer:
-                if len(self._arriving) >= self._limits.concurrency:
+            async with asyncio.timeout(self.limits.body_seconds) as timer:
+                if len(self._arriving) >= self.limits.concurrency:
                     self._drop_oldest()
-                self._arriving[timer] = client, request_bytes
+                self._arriving[timer] = client, memory
                 try:
-                    while await self._part(receive, parts, request_bytes):
+                    while await self._part(receive, parts, memory):
                         pass
                 finally:
                     self._arriving.pop(timer, None)
         except TimeoutError:
-            if not request_bytes.was_dropped:
-                problem = f"the request body took longer than {self._limits.body_seconds:g} s"
+            if not memory.was_dropped:
+                problem = f"the request body took longer than {self.limits.body_seconds:g} s"
                 raise ApiError(408, problem, "request_timed_out") from None
-        if request_bytes.was_dropped:  # its last part may have come before the timeout
+        if memory.was_dropped:  # its last part may have come before the timeout
             raise ApiError(429, "too many requests arrive at once: try again", "too_many_requests", retry_after=1.0)
         return b"".join(parts)
 
-    async def _part(self, receive: Receive, parts: list[bytes], request_bytes: _RequestBytes) -> bool:
+    async def _part(self, receive: Receive, parts: list[bytes], memory: _LimitedMemory) -> bool:
         """Read a part of a body, and return whether there are more."""
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientLeftError
         part = message.get("body", b"")
-        if request_bytes.size + len(part) > self._limits.max_body:
+        if memory.size + len(part) > self.limits.max_body:
             raise self._too_large()
-        while not self._reserve(request_bytes, len(part)):
-            if not self._drop_oldest(request_bytes):
+        while not memory.reserve(len(part)):
+            if not self._drop_oldest(memory):
                 problem = "too many bytes of requests at once: try again"
                 raise ApiError(429, problem, "too_many_requests", retry_after=1.0)
         parts.append(part)
         return bool(message.get("more_body"))
 
-    def _drop_oldest(self, spared: _RequestBytes | None = None) -> bool:
+    def _drop_oldest(self, spared: _LimitedMemory | None = None) -> bool:
         """Drop the oldest body of the client with the most arriving bodies; return whether there was a body to drop.
 
         The spared body is never dropped.
         """
-        arriving = {
-            timer: client for timer, (client, request_bytes) in self._arriving.items() if request_bytes is not spared
-        }
+        arriving = {timer: client for timer, (client, memory) in self._arriving.items() if memory is not spared}
         if not arriving:
             return False
         client, _ = Counter(arriving.values()).most_common(1)[0]
         oldest = next(timer for timer, name in arriving.items() if name == client)
-        _, request_bytes = self._arriving.pop(oldest)
-        self._size, request_bytes.size, request_bytes.was_dropped = self._size - request_bytes.size, 0, True
+        _, memory = self._arriving.pop(oldest)
+        self.size, memory.size, memory.was_dropped = self.size - memory.size, 0, True
         if not oldest.expired():  # its time may be up in the same turn of the event loop
             oldest.reschedule(asyncio.get_running_loop().time())
         return True
 
     def _too_large(self) -> ApiError:
-        limit = f"{self._limits.max_body:,} bytes"
+        limit = f"{self.limits.max_body:,} bytes"
         return ApiError(413, f"the request is larger than {limit}", "request_too_large")

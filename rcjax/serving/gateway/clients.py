@@ -34,7 +34,7 @@ from rcjax._base.codec import Between, Reads, Record, read_table, read_value
 from rcjax._base.files import lock_folder_of, write_atomically
 from rcjax.policy.ladder import Period, split_per_period
 from rcjax.serving.billing import SpendingUnknownError, format_minute, is_enough, reserving
-from rcjax.serving.failures import ApiError
+from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.totals import Total, TotalStore
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -290,7 +290,7 @@ class ClientLimits:
     def reserve(self, client: Client, estimate_cost: Callable[[], float]) -> Iterator[None]:
         """Put aside the money that a request may cost its client, if the client's money is limited.
 
-        Raises ApiError 429 if less is left, SpendingUnknownError (503) while the client's spending is unknown.
+        Raises ApiError 429 if less is left, SpendingUnknownError while the client's spending is unknown.
         """
         if client.name is None or client.money is None:
             yield

@@ -12,7 +12,6 @@ import os
 import sys
 from contextlib import AbstractContextManager, suppress
 from functools import cache
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +67,6 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...], Any]] = {
     "ledger_waiting": ("Payments that the ledger has not confirmed yet", (), "livesum"),
     "period_left": ("Dollars left in the current period; 0 or less: spent", ("policy",), "livemostrecent"),
 }
-
-_STATUSES = frozenset(map(int, HTTPStatus)) | {499}  # 499: the client left
 
 
 class Metrics:
@@ -188,7 +185,7 @@ class Metrics:
     def count_response(self, client: str | None, status: int) -> None:
         """Count an answered request of a client with a name."""
         if client is not None:
-            self._figure("client_requests", client, _status_label(status)).inc()
+            self._figure("client_requests", client, str(status)).inc()
 
     def count_call(self, call: Call, policy: str | None = None) -> None:
         """Count a call of a model that has ended, for a request or for a shadow query.
@@ -223,7 +220,7 @@ class Metrics:
             reason: one of the gateway's own words, such as "invalid_api_key", never a client's or an endpoint's.
             status: HTTP status.
         """
-        self._figure("refused_requests", reason, _status_label(status)).inc()
+        self._figure("refused_requests", reason, str(status)).inc()
 
     def text(self, accept: str = "") -> tuple[bytes, str]:
         """Return (the page of all workers, its content type): OpenMetrics if the header `Accept` asks for it.
@@ -259,7 +256,3 @@ def _forget_ended(folder: str) -> None:
         except ProcessLookupError:
             with suppress(FileNotFoundError):  # another worker removed the files first
                 mark_process_dead(pid, folder)
-
-
-def _status_label(status: int) -> str:
-    return str(status) if status in _STATUSES else "other"

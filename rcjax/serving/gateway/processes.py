@@ -12,6 +12,7 @@ import gc
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -20,8 +21,9 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 from starlette.applications import Starlette
@@ -30,6 +32,7 @@ from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors import Multiprocess
 
+from rcjax._base.files import try_lock
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.gateway.catalog import (
     METRICS_FOLDER,
@@ -298,6 +301,17 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
         yield listener
 
 
+_PREFIX = "rcjax-serve-"  # of temporary folders
+
+
+def _remove_unlocked_folders() -> None:
+    """Remove the folders of services that were killed, whose locks ended with them."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/lock") if sys.platform != "win32" else ():
+        with suppress(OSError), open(path, "rb") as lock:
+            if try_lock(lock.fileno()):
+                shutil.rmtree(path.parent, ignore_errors=True)
+
+
 @contextmanager
 def _shared_metrics(workers: int) -> Iterator[None]:
     """Set the folder of the workers' common metrics while several workers run."""
@@ -305,7 +319,9 @@ def _shared_metrics(workers: int) -> Iterator[None]:
     if workers == 1:
         yield
         return
-    with tempfile.TemporaryDirectory(prefix="rcjax-serve-") as folder:
+    _remove_unlocked_folders()
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder, open(Path(folder, "lock"), "x") as lock:
+        try_lock(lock.fileno())
         os.environ[METRICS_FOLDER] = folder
         try:
             yield

@@ -33,7 +33,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rcjax._base.codec import visible
 from rcjax.serving.call_log import Call
 from rcjax.serving.cascade import Cascade, gather_all
-from rcjax.serving.failures import ApiError, fault_within
+from rcjax.serving.gateway.api_errors import ApiError, fault_within
 from rcjax.serving.gateway.catalog import (
     Catalog,
     CatalogMaker,
@@ -260,8 +260,8 @@ class Gateway:
             ids = id_headers(query)
             self._require_slot()
             start = time.perf_counter()
-            with self.client_limits.admit(client), self.intake.count_bytes() as request_bytes:
-                body = await self.intake.read(receive, headers, request_bytes, client.name)
+            with self.client_limits.admit(client), self.intake.open_memory() as memory:
+                body = await self.intake.read(receive, headers, memory, client.name)
                 await fair_queue("requests").wait_turn()
                 with self._answering():
                     request = responder.read(body)

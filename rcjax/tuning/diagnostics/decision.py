@@ -12,6 +12,9 @@ tuned on folds would not keep. A policy that broke its promise is replaced by a 
 that exceeds the limit of its target by more than chance explains is replaced by a new one nearer to it. A policy
 without λ cannot be compared, and is replaced by a new one without faults.
 
+A policy within a limit on the error is replaced by a cheaper one within it (`LimitSaving`). The gain at its λ kept dear
+policies far below the limit, and replaced policies by cheaper ones within it by chance.
+
 Without drift these rules replace .6 policies with a budget a year (`benchmarks.year`). A rule on the sign of the
 cross-validated gain replaced eleven a year without a benefit: it compares policies that are tuned on four fifths of the
 queries.
@@ -21,7 +24,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -43,13 +46,19 @@ from rcjax.solving.frontier.points import LossTerms, Points, Policies, policies_
 from rcjax.tuning.candidates import ENOUGH_QUERIES
 from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.diagnostics.findings import Finding, PrimaryFigure, assess_sample
-from rcjax.tuning.replaying.comparing import QueryLosses, comparable_log, matched_today, name_today
+from rcjax.tuning.replaying.comparing import QueryLosses, comparable_log, matched_today, name_today, paired_error
 from rcjax.tuning.replaying.replay import replay_queries
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
 from rcjax.tuning.search import search_of
 
 #: Errors per query that a new policy must gain: with less, chance replaces policies (`benchmarks.year`).
 LEAST_IMPROVEMENT = 0.005
+
+#: Share of the money that a new policy must save within a limit on the error (`benchmarks.year --target max_error`).
+LEAST_SAVING = 0.05
+
+#: Standard errors by which a policy is surely within its limit, in a year of weekly looks.
+_SURELY_WITHIN = 2.5
 
 #: Queries below which no gain is estimated.
 FEWEST_FOR_GAIN = 50
@@ -79,6 +88,39 @@ class RetuningGain:
 
 
 @dataclasses.dataclass(frozen=True)
+class LimitSaving:
+    """The saving of a new policy, where the policy in service keeps a limit on the error on all known queries."""
+
+    share: float
+    """Share of the bill that the new policy saves; below 0 if it costs more."""
+    added: float
+    """Error that the new policy adds; below 0 if it errs less."""
+    room: float
+    """Limit minus the error of the policy in service; 0 at least."""
+    se: float
+    """Standard error of `room`."""
+
+    @property
+    def suffices(self) -> bool:
+        """Whether the new policy saves enough within the limit, and adds errors only where there is surely room."""
+        has_room = max(self.added, _SURELY_WITHIN * self.se) <= self.room
+        return self.share >= LEAST_SAVING and (self.added <= 0 or has_room)
+
+    def describe(self, noun: str) -> str:
+        """Say what is saved, and why that replaces the policy in service or not; `noun` is the kind of error."""
+        saves = f"it saves {math.floor(1000 * max(self.share, 0.0)) / 10} % of the money"
+        if self.suffices:
+            sure = "and the policy in service is within its limit by more than chance explains"
+            return f"{saves}, {sure if self.added > 0 else f'with no more {noun}'}"
+        why_not = "but the policy in service may be within its limit by chance"
+        if self.share < LEAST_SAVING:
+            why_not = f"less than the {100 * LEAST_SAVING:.0f} % that replace a policy within its limit"
+        elif self.added > self.room:
+            why_not = "but the policy in service is within its limit"
+        return f"{saves}, {why_not}: the policy stays"
+
+
+@dataclasses.dataclass(frozen=True)
 class Replacement:
     """The grounds on which a retuned policy replaces the policy in service, or does not."""
 
@@ -98,6 +140,8 @@ class Replacement:
     empty if they are not comparable."""
     lam: float | None = None
     """Price λ at which error and money are compared, in errors per unit of money; None if they are not comparable."""
+    saving: LimitSaving | None = None
+    """Saving of the new policy, which decides if the policy in service keeps a limit on the error; else None."""
 
     def replaces(self, *, broken: bool) -> bool:
         """Return whether the new policy replaces the policy in service: it has no faults, and gains enough, if known.
@@ -105,6 +149,7 @@ class Replacement:
         A policy that keeps its promise is replaced for half a point on all known queries, if cross-validation loses no
         more than a standard error; or for the limit, if it exceeds it. A policy that broke its promise is replaced by a
         policy that is no worse, or that exceeds the limit by less: meeting a limit may cost more than the errors saved.
+        A policy within a limit on the error, which is not guaranteed, is replaced for money (`LimitSaving`).
 
         Args:
             broken: the policy in service broke its promise.
@@ -113,8 +158,9 @@ class Replacement:
             return False
         if self.improvement is None or self.exceeds:  # an unknown gain does not prevent replacement; only faults do
             return True
-        if broken:
-            return self.improvement >= 0 or bool(self.limit)
+        saves = self.saving is not None and self.saving.suffices
+        if broken or self.saving is not None:
+            return saves or (broken and (self.improvement >= 0 or bool(self.limit)))
         gain = None if self.held_out is None else self.held_out.gain
         return self.improvement > LEAST_IMPROVEMENT and (gain is None or gain.mean >= -gain.se)
 
@@ -123,16 +169,17 @@ class Replacement:
         if self.against or self.improvement is None:
             return self.against
         replaces, then = self.replaces(broken=broken), ""
-        if not replaces:
-            price = f", where {counted.unit} costs ${format_number(1 / self.lam)}" if self.lam else ""
-            together = f"{counted.noun} and money together{price}"
-            then = f"{together}, the new policy is worse: the policy stays"
+        if self.saving is not None and self.saving.suffices == replaces:
+            then = self.saving.describe(counted.noun)
+        elif not replaces:
+            price = f" at ${format_number(1 / self.lam)} for {counted.unit}" if self.lam else ""
+            then = f"{counted.noun} and money together{price}, the new policy is worse: the policy stays"
             if self.improvement > LEAST_IMPROVEMENT:
                 then = "on queries left out of tuning, such a policy is worse: the policy stays"
             elif self.improvement >= 0:
-                least = f"of the {100 * LEAST_IMPROVEMENT:.1f} that replace a policy"
                 gained = math.floor(1000 * self.improvement) / 10  # rounded down, so that it stays below the least
-                then = f"{together}, it gains {gained:.1f} points {least}: the policy stays"
+                least = f"and {100 * LEAST_IMPROVEMENT:.1f} replace a policy"
+                then = f"that is worth {gained:.1f} points of {counted.noun}{price}, {least}: the policy stays"
             if self.limit:
                 then = f"the policy in service exceeds its limit by no more than chance explains, and {then}"
         elif self.exceeds:
@@ -303,13 +350,12 @@ def assess_replacement(
     if policy.period is not None and isinstance(new_policy, Ladder):  # both spread the same money over as many queries
         new_policy = dataclasses.replace(new_policy, budget=policy.budget)
     lam = comparable_tuning(policy, log).lam
-    improvement, gain, target, untested = None, None, ("", False, ""), None
+    compared, gain, untested = Replacement(None), None, None
     try:
         if lam is not None and known.n_queries >= FEWEST_FOR_GAIN:
-            improvement = _improvement(policy, new_policy, known, lam)
-            target = _beside_target(policy, new_policy, known)
-        is_small = improvement is not None and improvement <= LEAST_IMPROVEMENT
-        if not is_small and (gain := held_out_gain(policy, log, seed)) is None:
+            compared = _compare(policy, new_policy, known, lam)
+        is_small = compared.improvement is not None and compared.improvement <= LEAST_IMPROVEMENT
+        if not is_small and compared.saving is None and (gain := held_out_gain(policy, log, seed)) is None:
             why, mendable = why_untested(policy, log)
             untested = f"whether tuning again gains on queries left out was not tested: {why}" if mendable else None
     except LogError as problem:
@@ -317,27 +363,21 @@ def assess_replacement(
     models = [name for name in log.models if name in {*policy.models, *new_policy.models}]
     biased = [finding.advice for finding in assess_sample(log, models) if finding.verdict == "bad"]
     against = *biased, _broken_promise(policy, new_policy, log), untested
-    return Replacement(improvement, tuple(filter(None, against)), gain, *target, lam)
+    return dataclasses.replace(compared, against=tuple(filter(None, against)), held_out=gain, lam=lam)
 
 
-def _improvement(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log, lam: float) -> float:
-    """Return the mean loss of a policy minus that of a new one on a log, in errors per query: error + λ·cost."""
-    log = comparable_log(log, (policy, new_policy))
-    old, new = (QueryLosses.of(subject, log) for subject in (policy, new_policy))
-    return float((old.penalty - new.penalty + lam * (old.spent - new.spent)).mean())
-
-
-def _beside_target(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log) -> tuple[str, bool, str]:
-    """Compare a new policy with a policy on a log, in the terms of the target: `limit`, `exceeds` and `effect`."""
+def _compare(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log, lam: float) -> Replacement:
+    """Compare a new policy with a policy on a log, at the price λ and in the terms of the target."""
     spec, counted = recorded_tuning(policy).spec, log.counted
     target, today = spec.target, matched_today(policy, log)
     log = comparable_log(log, (policy, new_policy) if today is None else (policy, new_policy, today))
     old, new = (QueryLosses.of(subject, log) for subject in (policy, new_policy))
+    improvement = float((old.penalty - new.penalty + lam * (old.spent - new.spent)).mean())
     rival, todays = ("today's", None) if today is None else (name_today(today), QueryLosses.of(today, log).penalty)
     noun = counted.noun if todays is None else f"{counted.noun} than {rival}"
-    effect = _describe_effect(old, new, todays, penalty(new_policy.expected), spec, noun)
+    effect = old.describe_change(new, todays, penalty(new_policy.expected), spec, noun)
     if target is None or not target.is_limit or (target.name == "match" and todays is None):
-        return "", False, effect
+        return Replacement(improvement, effect=effect)
     limit, name = target.value, f"the limit of {100 * target.value:.4g} %"
     before, after = (losses.penalty if todays is None else losses.penalty - todays for losses in (old, new))
     if target.name == "match":
@@ -347,51 +387,13 @@ def _beside_target(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log)
     was, becomes, most = float(before.mean()), float(after.mean()), limit * (1 + _ROUNDING_OF_LIMIT)
     is_nearer = was > max(most, becomes)
     where = f"{'back ' * is_nearer}within" if becomes <= most else "nearer to" if is_nearer else "over"
-    exceeds = is_nearer and was - limit > Z_ONE_SIDED_95 * float(before.std()) / math.sqrt(len(before))
-    return target.describe(counted, rival) if is_nearer else "", exceeds, f"{effect}, {where} {name}"
-
-
-def _describe_effect(
-    old: QueryLosses, new: QueryLosses, todays: np.ndarray | None, promised: float | None, spec: Spec, noun: str
-) -> str:
-    """Describe money and error of a new policy in place of an old one's.
-
-    Args:
-        old, new: losses of the two policies on the same queries.
-        todays: (n,) today's errors, from which errors are counted in points; None: from 0, in shares.
-        promised: error that the new policy promises, corrected for optimism.
-        spec, noun: options of the tuning; kind of error that is counted, and today's model.
-    """
-    (before, spent), (after, spends) = old.means, new.means
-    unit, todays_error = spec.money([spent, spends]), None if todays is None else float(todays.mean())
-    before, after, promise = (_show_error(error, todays_error) for error in (before, after, promised))
-    spent, spends = (f"${unit.show(cost)}" for cost in (spent, spends))
-    effect = f"{_beside(spends, spent, f' {unit.per}')}, at {_beside(after, before, f' {noun}')}"
-    return effect if promise in ("", after) else f"{effect} (it promises {promise})"
-
-
-def _show_error(error: float | None, todays_error: float | None) -> str:
-    """Return an error in words, or its difference from today's in points; empty for None."""
-    if error is None or todays_error is None:
-        return "" if error is None else percent(error)
-    gap = 100 * (error - todays_error)
-    return f"{abs(gap):.1f} points {'more' if gap >= 0 else 'less'}"
-
-
-def _beside(new: str, old: str, unit: str) -> str:
-    """Return a new figure in place of an old one, in words.
-
-    >>> _beside("$174", "$71.0", " per million queries"), _beside("$174", "$174", " a month")
-    ('$174 instead of $71.0 per million queries', '$174 a month as before')
-    >>> _beside("0.4 points more", "0.1 points more", " error"), _beside("0.4 points more", "0.3 points less", " error")
-    ('0.4 instead of 0.1 points more error', '0.4 points more instead of 0.3 points less error')
-    """
-    if new == old:
-        return f"{new}{unit} as before"
-    for shared in (" points more", " points less"):
-        if new.endswith(shared) and old.endswith(shared):
-            new = new.removesuffix(shared)
-    return f"{new} instead of {old}{unit}"
+    se, saving = float(paired_error(before)), None
+    if was <= most and target.name != "budget" and spec.confidence is None:
+        share = 1 - new.spent.mean() / max(old.spent.mean(), np.finfo(float).tiny)
+        saving = LimitSaving(float(share), becomes - was, most - was, se)
+    words = target.describe(counted, rival) if is_nearer else ""
+    exceeds = is_nearer and was - limit > Z_ONE_SIDED_95 * se
+    return Replacement(improvement, limit=words, exceeds=exceeds, effect=f"{effect}, {where} {name}", saving=saving)
 
 
 def _broken_promise(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log) -> str | None:
@@ -571,30 +573,3 @@ def _too_few(doubted: PrimaryFigure, unlabelled: int, tuned_on: int) -> str:
         return f"that may be chance: the {count(tuned_on, 'query')} that the policy was tuned on are too few to tell"
     noun = "labels" if unlabelled else "queries"
     return f"that may be chance: the {doubted.n:,} {noun} of this log are too few to tell"
-
-
-#: Points of error by which a change of cost moves a ladder that follows its bill, from which on a remark tells them.
-_MOVED = 0.005
-
-
-def describe_followed(
-    followed: Mapping[str, float], cost: PrimaryFigure, money: Money, counted: Counted = ERRORS
-) -> str:
-    """Describe a ladder that follows its bill: its position, its bill, and the figures at the position as tuned.
-
-    Args:
-        followed: as `PolicyCheck.followed`.
-        cost: cost at the position as tuned, expected and observed.
-        money: unit of money.
-        counted: kind of error that is counted.
-    """
-    now, tuned, low, high = (f"{followed[name]:.1f}" for name in ("position", "tuned", "low", "high"))
-    error, before = (followed[name] for name in ("error", "error_tuned"))
-    change = f"cost {percent(abs(cost.rise))} {'more' if cost.rise > 0 else 'less'} than expected"
-    if abs(error - before) >= _MOVED:
-        change = f"have {percent(before)} {counted.noun} in place of {percent(error)}, and {change}"
-    return (
-        f"following its bill, in the order of these queries, the policy goes by rung {now} on average ({low} to "
-        f"{high}; its cascades are rungs, 0 the cheapest), for {money.full(followed['bill'])}; at rung {tuned}, as "
-        f"tuned, it would {change}"
-    )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -40,7 +40,6 @@ from rcjax.tuning.diagnostics.decision import (
     Replacement,
     assess_replacement,
     decide,
-    describe_followed,
     why_untested,
 )
 from rcjax.tuning.diagnostics.findings import (
@@ -419,6 +418,24 @@ def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _Qu
     return _QueryFigures(wrong, rungs.spent[0], cost, error_baseline, limit, promised, spec, stream, as_tuned)
 
 
+#: Points of error by which a change of cost moves a ladder that follows its bill, from which on a remark tells them.
+_MOVED = 0.005
+
+
+def _describe_followed(followed: Mapping[str, float], cost: PrimaryFigure, money: Money, counted: Counted) -> str:
+    """Describe a ladder that follows its bill: its position, its bill, and the figures at the position as tuned."""
+    now, tuned, low, high = (f"{followed[name]:.1f}" for name in ("position", "tuned", "low", "high"))
+    error, before = (followed[name] for name in ("error", "error_tuned"))
+    change = f"cost {percent(abs(cost.rise))} {'more' if cost.rise > 0 else 'less'} than expected"
+    if abs(error - before) >= _MOVED:
+        change = f"have {percent(before)} {counted.noun} in place of {percent(error)}, and {change}"
+    return (
+        f"following its bill, in the order of these queries, the policy goes by rung {now} on average ({low} to "
+        f"{high}; its cascades are rungs, 0 the cheapest), for {money.full(followed['bill'])}; at rung {tuned}, as "
+        f"tuned, it would {change}"
+    )
+
+
 class _LastLook(NamedTuple):
     """The figures and findings of the look at the last weeks."""
 
@@ -435,7 +452,7 @@ class _LastLook(NamedTuple):
         """Yield a remark on a ladder that follows its bill; else on a bill significantly below the promise."""
         cost = self.cost_as_tuned
         if self.followed is not None:
-            yield describe_followed(self.followed, cost, money, counted)
+            yield _describe_followed(self.followed, cost, money, counted)
         elif cost.rise < -0.05 and cost.p_value > 0.95:  # no drift
             less = f"{money.full(cost.observed)}, less than the ${money.show(cost.expected)} expected"
             yield f"the policy costs {less}: that is not drift, and rcjax retune may make use of the difference"

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import Z_ONE_SIDED_95, choose_unit, count
+from rcjax._base.figures import Z_ONE_SIDED_95, choose_unit, count, percent
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.label_outcomes import corrected_log, expected_outcomes
@@ -26,7 +26,7 @@ from rcjax.policy.comparison import IN_SERVICE, Comparison, Rival, Role
 from rcjax.policy.counted import ERRORS, Counted, penalised
 from rcjax.policy.ladder import Ladder, penalty
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.policy.spec import recorded_tuning
+from rcjax.policy.spec import Spec, recorded_tuning
 from rcjax.solving.frontier.hull import shares_at_bill
 from rcjax.tuning.replaying.replay import replay_queries, replay_rungs, replay_stream
 from rcjax.tuning.replaying.walk import require_complete
@@ -72,6 +72,24 @@ class QueryLosses(NamedTuple):
     def means(self) -> tuple[float, float]:
         """Mean error and mean cost."""
         return float(self.penalty.mean()), float(self.spent.mean())
+
+    def describe_change(
+        self, new: QueryLosses, todays: np.ndarray | None, promised: float | None, spec: Spec, noun: str
+    ) -> str:
+        """Describe money and error of a new policy in place of the policy of these losses.
+
+        Args:
+            new: losses of the new policy on the same queries.
+            todays: (n,) today's errors, from which errors are counted in points; None: from 0, in shares.
+            promised: error that the new policy promises, corrected for optimism.
+            spec, noun: options of the tuning; kind of error that is counted, and today's model.
+        """
+        (before, spent), (after, spends) = self.means, new.means
+        unit, todays_error = spec.money([spent, spends]), None if todays is None else float(todays.mean())
+        before, after, promise = (_show_error(error, todays_error) for error in (before, after, promised))
+        spent, spends = (f"${unit.show(cost)}" for cost in (spent, spends))
+        effect = f"{_beside(spends, spent, f' {unit.per}')}, at {_beside(after, before, f' {noun}')}"
+        return effect if promise in ("", after) else f"{effect} ({promise} after allowing for optimism)"
 
 
 def single_model_errors(log: Log) -> np.ndarray:
@@ -162,6 +180,30 @@ def best_single_for(log: Log, money: float) -> str:
     cost = np.asarray(log.cost, float)
     affordable = cost <= max(money, float(cost.min())) * (1 + _ROUNDING)
     return log.models[int(np.where(affordable, single_model_errors(log), np.inf).argmin())]
+
+
+def _show_error(error: float | None, todays_error: float | None) -> str:
+    """Return an error in words, or its difference from today's in points; empty for None."""
+    if error is None or todays_error is None:
+        return "" if error is None else percent(error)
+    gap = 100 * (error - todays_error)
+    return f"{abs(gap):.1f} points {'more' if gap >= 0 else 'less'}"
+
+
+def _beside(new: str, old: str, unit: str) -> str:
+    """Return a new figure in place of an old one, in words.
+
+    >>> _beside("$174", "$71.0", " per million queries"), _beside("$174", "$174", " a month")
+    ('$174 instead of $71.0 per million queries', '$174 a month as before')
+    >>> _beside("0.4 points more", "0.1 points more", " error"), _beside("0.4 points more", "0.3 points less", " error")
+    ('0.4 instead of 0.1 points more error', '0.4 points more instead of 0.3 points less error')
+    """
+    if new == old:
+        return f"{new}{unit} as before"
+    for shared in (" points more", " points less"):
+        if new.endswith(shared) and old.endswith(shared):
+            new = new.removesuffix(shared)
+    return f"{new} instead of {old}{unit}"
 
 
 def compare_policy(

@@ -56,20 +56,20 @@ def recorded(*models, **more):
 
 def test_a_cascade_takes_signal_and_options_from_its_policy():
     models = make_policy().models
-    endpoints = cascade(recorded(*models))._caller.endpoints
+    endpoints = cascade(recorded(*models))._model_caller.endpoints
     assert {endpoint.signal for endpoint in endpoints.values()} == {signals.Choice(CHOICES)}
     assert {endpoint.options["temperature"] for endpoint in endpoints.values()} == {0.0}
-    own = cascade(recorded(*models), options={"temperature": 1.0})._caller.endpoints
+    own = cascade(recorded(*models), options={"temperature": 1.0})._model_caller.endpoints
     assert {endpoint.options["temperature"] for endpoint in own.values()} == {1.0}
 
 
 def test_a_cascade_takes_prices_from_its_policy():
     models = make_policy().models
     asked = recorded(*models, prices={"input": 0.5, "output": 2.0})
-    endpoints = cascade(asked)._caller.endpoints
+    endpoints = cascade(asked)._model_caller.endpoints
     own = make_policy().prices or {}
     assert {str(endpoints[model].price[0]) for model in models if model not in own} <= {"0.5"}
-    given = cascade(asked, models={models[0]: ServedModel(models[0], models[0], Price(9, 9))})._caller.endpoints
+    given = cascade(asked, models={models[0]: ServedModel(models[0], models[0], Price(9, 9))})._model_caller.endpoints
     assert str(given[models[0]].price[0]) == "9"
     with pytest.raises(ValueError, match=r"provenance\.request_settings.*prices"):
         cascade(recorded(*models, prices={"input": -1}))
@@ -79,7 +79,7 @@ def test_a_cascade_refuses_another_signal():
     models = make_policy().models
     with pytest.raises(ValueError, match="tuned on another one: signal is 'stated', not 'choice'"):
         cascade(recorded(*models), signal=signals.Stated())
-    with pytest.raises(ValueError, match=f"signal of {models[1]}.*: the policy does not say"):
+    with pytest.raises(ValueError, match=f"signal of {models[1]}.*: none is given, and no policy records it"):
         cascade(recorded(*models[:1], *models[2:]))
     with pytest.raises(ValueError, match=r"provenance\.request_settings.*signal"):
         cascade({models[0]: {"signal": 3}})

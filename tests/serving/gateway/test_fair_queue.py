@@ -6,7 +6,7 @@ import statistics
 import pytest
 
 from benchmarks.gateway.streams import measure
-from rcjax.serving.failures import ApiError
+from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat import _MAX_UNSENT_BYTES, Responder
 from rcjax.serving.gateway.responses import ResponsesResponder
 from rcjax.serving.openai_client import QUEUES, FairQueue

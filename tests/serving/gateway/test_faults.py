@@ -14,8 +14,9 @@ from helpers.gateway_samples import make_call
 from helpers.gateway_service import SURE, UNSURE, gateway, make_policy, until
 
 from rcjax.policy import Ladder
-from rcjax.serving.failures import connection_error, upstream_error
+from rcjax.serving.failures import connection_error
 from rcjax.serving.gateway import chat, service
+from rcjax.serving.gateway.api_errors import upstream_error
 from rcjax.serving.gateway.catalog import Settings
 from rcjax.serving.gateway.chat import RequestHandler, Responder
 from rcjax.serving.gateway.chat_request import RequestLimits

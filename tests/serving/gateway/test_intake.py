@@ -17,7 +17,7 @@ from helpers.gateway_service import SURE, gateway, gateway_process, until
 from starlette.datastructures import Headers
 
 from benchmarks.gateway.servers import boxed
-from rcjax.serving.failures import ApiError
+from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat_request import Intake, RequestLimits
 from rcjax.serving.gateway.processes import Connection
 
@@ -61,7 +61,7 @@ def test_a_dropped_body_is_not_answered_even_if_its_last_part_is_there():
         parts = asyncio.Queue()
 
         async def read(receive):
-            with intake.count_bytes() as held:
+            with intake.open_memory() as held:
                 return await intake.read(receive, Headers(), held)
 
         async def whole():
@@ -74,7 +74,7 @@ def test_a_dropped_body_is_not_answered_even_if_its_last_part_is_there():
         assert len(await read(whole)) == 2_000
         with pytest.raises(ApiError, match="too many requests arrive at once"):
             await oldest
-        assert intake._size == 0
+        assert intake.size == 0
 
     asyncio.run(main())
 
@@ -96,7 +96,7 @@ def test_bytes_of_all_requests_are_limited():
             refused.set()
             assert [reply.result().status for reply in replies] == [200] * 2
         service.settle()
-        assert service.app.state.gateway.intake._size == 0
+        assert service.app.state.gateway.intake.size == 0
         assert service.ask(text).status == 200
 
 
@@ -124,7 +124,7 @@ def test_whole_replies_count_among_the_bytes_of_their_requests():
         assert "malformed answer: too large beside others at once" in reply.body.decode()
         assert service.ask(model="large", stream=True).status == 200  # what streams does not stay
         service.settle()
-        assert service.app.state.gateway.intake._size == 0
+        assert service.app.state.gateway.intake.size == 0
 
 
 def test_shadow_queries_keep_their_bytes_until_their_calls_end():
@@ -141,11 +141,11 @@ def test_shadow_queries_keep_their_bytes_until_their_calls_end():
         assert service.ask("x" * 2_500).status == 200
         until(lambda: len(service.server.requests) == 3)
         assert service.ask("x" * 2_500).status == 200
-        until(lambda: 2_500 < intake._size < 2_700)
+        until(lambda: 2_500 < intake.size < 2_700)
         assert len(service.server.requests) == 4
         assert service.ask("go").status == 200
         service.logged(5)
-        until(lambda: intake._size == 0)
+        until(lambda: intake.size == 0)
         assert [row["shadow"] for row in service.log_rows() if row["model"] == "small"] == [True, False, False]
         page = service.get("/metrics").body.decode()
         assert 'rcjax_shadow_queries_total{outcome="asked",policy="policy"} 1.0' in page
@@ -161,7 +161,7 @@ def test_replies_to_shadow_calls_count_among_the_bytes_of_all_requests():
         service.logged(3)
         errors = [row["error"] for row in service.log_rows() if row["model"] != "small"]
         assert errors == ["malformed answer: too large beside others at once"] * 2
-        until(lambda: service.app.state.gateway.intake._size == 0)
+        until(lambda: service.app.state.gateway.intake.size == 0)
 
 
 @pytest.mark.thorough
@@ -198,7 +198,7 @@ def test_bytes_of_stalled_bodies_make_room_for_others():
         connections = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 120)) for _ in range(3)]
         for number, connection in enumerate(connections):
             connection.sendall(HEAD.format(4_000).encode() + b"\r\n" + b" " * 3_000)
-            until(lambda number=number: service.app.state.gateway.intake._size == 3_000 * (number + 1))
+            until(lambda number=number: service.app.state.gateway.intake.size == 3_000 * (number + 1))
         assert service.ask("x" * 2_000).status == 200
         assert b" 429 " in connections[0].recv(100)
-        until(lambda: service.app.state.gateway.intake._size == 6_000)
+        until(lambda: service.app.state.gateway.intake.size == 6_000)

@@ -6,9 +6,11 @@ import re
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +20,8 @@ from test_hostile_requests import QUESTION
 from test_reloading import alone
 
 from benchmarks.attack import stop_while_asked
+from rcjax.serving.gateway import processes
+from rcjax.serving.gateway.catalog import METRICS_FOLDER
 
 
 def answers(request, headers):
@@ -103,6 +107,19 @@ def test_workers_end_after_their_supervisor_was_killed():
             for worker in filter(command_of, workers):
                 os.kill(worker, signal.SIGKILL)
         assert "Traceback" not in said(service)
+
+
+def test_the_folder_of_a_killed_service_is_removed_by_the_next_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left, new = tmp_path / "rcjax-serve-left", tmp_path / "rcjax-serve-new"
+    left.mkdir(), new.mkdir()  # the new one is not locked yet
+    (left / "lock").touch()
+    (left / "counter_1.db").touch()
+    with processes._shared_metrics(2):
+        running = Path(os.environ[METRICS_FOLDER])
+        with processes._shared_metrics(2):
+            assert running.exists()
+    assert [*tmp_path.iterdir()] == [new]
 
 
 @pytest.mark.thorough

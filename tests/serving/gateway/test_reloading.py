@@ -107,6 +107,7 @@ def test_a_policy_that_has_not_changed_stays_and_no_log_is_read_again(line, monk
         assert cascades() == first
         alone("large").save(service.folder / "one.json")
         assert line().startswith("policy one is ")
+        assert line().startswith("policy one, shadow: 200 queries a week to all of large: $")
         then = cascades()
         assert then["two"] is first["two"]
         assert then["one"].shadow_share is first["one"].shadow_share
@@ -120,7 +121,8 @@ def test_the_pace_of_a_model_that_has_not_changed_stays(line):
 
         def paces():
             catalog = service.app.state.gateway.catalog
-            return [caller._paces for caller in (catalog.unjudged_caller, catalog.policies["policy"].cascade._caller)]
+            judged = catalog.policies["policy"].cascade._model_caller
+            return [model_caller._paces for model_caller in (catalog.unjudged_model_caller, judged)]
 
         service.ask(model="large")
         assert service.ask().json["rcjax"]["models"][-1] == "large"
@@ -162,7 +164,10 @@ def test_a_changed_config_map_of_kubernetes_is_loaded(line):
 
 
 def test_one_model_answers_all_requests_until_there_is_a_policy(line):
-    """Clients get no uncalibrated confidence; the log has everything that tuning needs."""
+    """Clients get no uncalibrated confidence; the log has everything that tuning needs.
+
+    The cost of shadow queries was to be known once there is a policy, and was told at no time.
+    """
     with gateway({"policy": None}, answers, pass_model="small", shadow=1.0) as service:
         reply = service.ask()
         assert (reply.json["model"], reply.json["rcjax"]["status"]) == ("small", "answered")
@@ -171,8 +176,14 @@ def test_one_model_answers_all_requests_until_there_is_a_policy(line):
         logprobs = {model: pytest.approx(SURE if model == "large" else UNSURE) for model in MODELS}
         assert {row["model"]: row["logprob"] for row in rows} == logprobs
         assert {(row["calibrated"], row["shadow"]) for row in rows} == {(None, True)}
+        make_policy(expected={"error": 0.1, "cost": 1e-4}).save(service.folder / "policy.json")
+        assert line().endswith(" from now on: small → middle → large")
+        cost = "$260 per million queries, 260.0 % on top of what the policy costs"
+        advice = "(warning: --shadow 7.7% would add 20 %)"
+        assert line() == f"policy policy, shadow: 100 % of its queries to all of small, middle, large: {cost} {advice}"
         alone("large").save(service.folder / "policy.json")
         assert line().endswith(" from now on: large alone")
+        assert line().startswith("policy policy, shadow: 100 % of its queries to all of large: ")
         (service.folder / "policy.json").unlink()
         assert line().startswith("a new file is refused")
         reply = service.ask()
@@ -184,6 +195,7 @@ def test_a_policy_file_without_calibrations_is_a_policy(line):
     with gateway({"policy": None}, answers, pass_model="small", shadow=1.0, shadow_models=("middle",)) as service:
         policy.save(service.folder / "policy.json")  # with the digest of the policy that passes everything to a model
         assert line().endswith(" from now on: small alone")
+        assert line().endswith(", and what middle costs")
         deployment = service.app.state.gateway.catalog.policies["policy"]
         assert not deployment.is_untuned
         assert deployment.shadow_cost is not None

@@ -95,7 +95,7 @@ def test_a_replica_has_its_share_of_the_limits_of_clients(tmp_path):
 def test_a_replica_has_its_share_of_a_number_of_shadow_queries(shadow, queries, ledger):
     """A share of the queries is not divided, because a replica has only a part; the ledger divides the money."""
     given = CallLogOptions(log=Path("calls.jsonl"), shadow=shadow_rate(shadow))
-    settings = ReplicaOptions(ledger=ledger, share=0.2).add_to(given.add_to(Settings({}, Path("models.toml")), 2))
+    settings = ReplicaOptions(ledger=ledger, share=0.2).apply_to(given.apply_to(Settings({}, Path("models.toml")), 2))
     assert settings.shadow == (0.05 if queries is None else ShadowRate(queries, "week", 2))
     assert settings.share == (0.2 if ledger is None else 1.0)
 
@@ -105,7 +105,7 @@ def test_a_replica_has_its_share_of_a_number_of_shadow_queries(shadow, queries, 
 )
 def test_replicas_of_a_ledger_that_each_ask_a_number_of_shadow_queries_say_so(shadow, share, is_told, capsys):
     given = CallLogOptions(log=Path("calls.jsonl"), shadow=shadow_rate(shadow))
-    ReplicaOptions(ledger="redis://host", share=share).add_to(given.add_to(Settings({}, Path("models.toml")), 1))
+    ReplicaOptions(ledger="redis://host", share=share).apply_to(given.apply_to(Settings({}, Path("models.toml")), 1))
     assert ("each replica asks 200 queries a week" in " ".join(capsys.readouterr().err.split())) == is_told
 
 

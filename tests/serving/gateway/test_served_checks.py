@@ -56,7 +56,7 @@ def test_a_check_that_passes_fails_hangs_breaks_down_or_talks_nonsense(place, mo
         assert beside.is_alive()
         (place / "go").touch()
         beside.join()
-        checks = service.app.state.gateway.catalog.policies["policy"].cascade._caller._checks
+        checks = service.app.state.gateway.catalog.policies["policy"].cascade._model_caller._checks
         for word, outcome in table.items():
             with monkeypatch.context() as patch:
                 if word == "hangs":

@@ -129,7 +129,7 @@ def test_a_service_that_stops_answers_nothing_while_its_spending_is_unknown(tmp_
         def lose():
             totals.unlink()
             totals.mkdir()
-            until(lambda: billing._totals.publish() or billing._is_spending_unknown)
+            until(lambda: billing._sync() or billing._is_spending_unknown)
 
         with pytest.warns(CascadeWarning, match="cannot save spending"):
             lose()
@@ -139,7 +139,7 @@ def test_a_service_that_stops_answers_nothing_while_its_spending_is_unknown(tmp_
             assert (reply.status, reply.json["error"]["code"]) == (503, "spending_unknown")
         assert service.server.requests == []
         totals.rmdir()
-        until(lambda: billing._totals.publish() or not billing._is_spending_unknown)
+        until(lambda: billing._sync() or not billing._is_spending_unknown)
         assert service.ask().status == 200
 
 
@@ -216,13 +216,13 @@ def test_an_answer_without_a_limit_is_expected_to_be_as_long_as_recent_answers()
         return Response(completion("x", usage=(100, 1800)))  # of two choices
 
     with gateway(month(1.0), wordy) as service:
-        caller = service.app.state.gateway.catalog.unjudged_caller
+        estimate_cost = service.app.state.gateway.catalog.unjudged_model_caller.estimate_cost
         prompt = json.loads('{"id": "q", "messages": [{"role": "user", "content": "' + "x" * 400 + '"}]}')
-        assert caller.estimate_cost(Query(**prompt), "large") == pytest.approx((100 * 3 + 500 * 15) / 1e6)
+        assert estimate_cost(Query(**prompt), "large") == pytest.approx((100 * 3 + 500 * 15) / 1e6)
         for _ in range(30):
             service.ask(n=2)
-        assert caller.estimate_cost(Query(**prompt), "large") == pytest.approx((100 * 3 + 900 * 15) / 1e6, rel=0.05)
-        assert caller.estimate_cost(Query(**prompt, options={"max_tokens": 7}), "large") == pytest.approx(405e-6)
+        assert estimate_cost(Query(**prompt), "large") == pytest.approx((100 * 3 + 900 * 15) / 1e6, rel=0.05)
+        assert estimate_cost(Query(**prompt, options={"max_tokens": 7}), "large") == pytest.approx(405e-6)
 
 
 def test_a_paid_answer_of_a_shadow_query_is_reserved_no_longer(monkeypatch):
@@ -238,7 +238,7 @@ def test_a_paid_answer_of_a_shadow_query_is_reserved_no_longer(monkeypatch):
             Cascade(month(100.0), client, signal=signals.Choice(), models=models, shadow=1.0) as cascade,
         ):
             result = await cascade.ask("A or B?")
-            others = [cascade._caller.estimate_cost(result.query, model) for model in ("middle", "large")]
+            others = [cascade._model_caller.estimate_cost(result.query, model) for model in ("middle", "large")]
             reserved = math.fsum(cascade.billing._reserved.values())
             may_end.set()
             return result.model, reserved, math.fsum(others)

@@ -1,4 +1,4 @@
-"""The loop closes: a service's log, labels, check, retune in place, and the service answers by the new policy."""
+"""The loop closes: log, labels, check, retune in place; the service answers by the new policy, and by today's again."""
 
 import json
 from collections import Counter
@@ -154,6 +154,14 @@ def test_the_loop_closes(tmp_path):
 
         fresh = draw_world(SERVED, seed=2, changed=True)
         assert loss(fresh, second) < loss(fresh, first)
+
+        back = service.folder / "today.json"
+        asked = ["tune", log, "--labels", labels, "--models", "large", "--match", "1%", "--no-bands", "--out", back]
+        assert run(*asked).exit_code == 0
+        today = Policy.load(back)
+        back.replace(policy)
+        until(lambda: served_hash(service) == digest_of(today))
+        assert service.ask("question 1").json["rcjax"]["models"] == ["large"]
 
 
 def loss(world, policy):

@@ -15,7 +15,7 @@ from rcjax.policy.counted import ERRORS
 from rcjax.policy.ladder import Period, with_following, with_provenance
 from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.diagnostics import decision
-from rcjax.tuning.diagnostics.decision import Replacement, RetuningGain, assess_replacement
+from rcjax.tuning.diagnostics.decision import LimitSaving, Replacement, RetuningGain, assess_replacement
 from rcjax.tuning.diagnostics.findings import assess_missing_answers, assess_sample
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -164,19 +164,21 @@ def test_a_policy_is_replaced_where_half_a_point_is_gained_and_nothing_lost_on_q
     judged = Replacement(improvement, held_out=RetuningGain(0.2, Gain(mean, 0.01), 1.0, 300), effect="$1 instead of $2")
     assert (judged.replaces(broken=False), judged.replaces(broken=True)) == (better, improvement >= 0)
     (said,) = dataclasses.replace(judged, lam=50.0).describe(ERRORS)
-    assert ("together, where one error costs $0.0200, " in said) == (improvement < 0.005)
+    assert (" at $0.0200 for one error" in said) == (improvement < 0.005)
     assert said.startswith(
         "if tuned again on these and the carried queries (so slightly flattered): $1 instead of $2; "
     )
     assert said.endswith("the policy stays") == (not better)
     assert "equivalent" not in said
-    assert ("it gains 0.4 points of the 0.5 that replace a policy" in said) == (improvement == 0.004)
+    assert ("that is worth 0.4 points of error at $0.0200 for one error, and 0.5 replace a policy" in said) == (
+        improvement == 0.004
+    )
     assert not dataclasses.replace(judged, against=("the log is biased",)).replaces(broken=False)
 
 
 def test_a_gain_just_below_the_least_is_not_said_to_be_the_least():
     (said,) = Replacement(0.0049, effect="$1 instead of $2").describe(ERRORS)
-    assert said.endswith("it gains 0.4 points of the 0.5 that replace a policy: the policy stays")
+    assert said.endswith("that is worth 0.4 points of error, and 0.5 replace a policy: the policy stays")
 
 
 def test_the_improvement_is_the_difference_of_the_replays_at_the_price_of_an_error(policy, asked, tmp_path):
@@ -251,6 +253,53 @@ def test_a_policy_over_its_limit_by_more_than_chance_is_replaced_by_one_nearer_t
     assert not dataclasses.replace(found[0.1], against=("the log is biased",)).replaces(broken=False)
 
 
+def test_a_policy_far_within_its_limit_is_replaced_by_a_cheaper_one_within_it(policy, asked, tmp_path):
+    """At the price of an error that a dear policy implies, the cheaper one is worse: it was refused."""
+    log = read(tmp_path / "within", asked)
+
+    def compare(most, **settings):
+        tuning = {**policy.provenance["tuning"], "max_error": 0.15, **settings}
+        cheaper = rcjax.tune(log, max_error=most, intervals=False).policy
+        return assess_replacement(with_provenance(policy, tuning=tuning), cheaper, log, log)
+
+    judged = compare(0.13)
+    assert judged.improvement < 0
+    assert (judged.replaces(broken=False), judged.replaces(broken=True), judged.held_out) == (True, True, None)
+    (said,) = judged.describe(ERRORS)
+    assert re.search(r"within the limit of 15 %; it saves 3\d\.\d % of the money, and the policy in service is", said)
+    over = compare(0.16)
+    assert over.saving.share > judged.saving.share
+    assert not over.replaces(broken=False)
+    assert not compare(0.13, confidence=0.95).replaces(
+        broken=False
+    )  # a guarantee of the cheapest of many would be void
+    assert compare(0.13, max_error=None, budget=1e-4).saving is None
+
+
+@pytest.mark.parametrize(
+    ("saving", "replaces", "why"),
+    [
+        (
+            LimitSaving(0.3, 0.02, 0.03, 0.01),
+            True,
+            "30.0 % of the money, and the policy in service is within its limit",
+        ),
+        (LimitSaving(0.3, 0.02, 0.02, 0.01), False, "but the policy in service may be within its limit by chance"),
+        (LimitSaving(0.3, 0.04, 0.03, 0.01), False, "but the policy in service is within its limit: the policy stays"),
+        (LimitSaving(0.06, 0.0, 0.0, 0.01), True, "it saves 6.0 % of the money, with no more error"),
+        (LimitSaving(0.0499, -0.01, 0.03, 0.01), False, "it saves 4.9 % of the money, less than the 5 % that replace"),
+        (LimitSaving(-0.2, -0.02, 0.03, 0.01), False, "it saves 0.0 % of the money, less than the 5 % that replace"),
+    ],
+)
+def test_money_is_saved_within_a_limit_if_no_errors_are_added_or_there_is_surely_room(saving, replaces, why):
+    judged = Replacement(0.02 if not replaces else -0.02, effect="$1 instead of $2", saving=saving)
+    assert judged.replaces(broken=False) == replaces
+    (said,) = judged.describe(ERRORS)
+    assert why in said
+    assert said.endswith("the policy stays") == (not replaces)
+    assert judged.replaces(broken=True)  # for the money, or for the gain at the price of an error
+
+
 def test_the_effect_names_what_the_new_policy_promises_beside_what_it_does_where_it_learnt(policy, asked, tmp_path):
     """A screen said 0.1 points more of the known queries, and 0.4 in its table of promises."""
     log = read(tmp_path / "promise", asked)
@@ -259,7 +308,7 @@ def test_the_effect_names_what_the_new_policy_promises_beside_what_it_does_where
     assert abs(learnt - promised) > 1e-3
     effect = assess_replacement(policy, new, log, log).effect
     assert f"{100 * learnt:.1f} %" in effect
-    assert f" (it promises {100 * promised:.1f} %), " in effect
+    assert f" ({100 * promised:.1f} % after allowing for optimism), " in effect
     same = dataclasses.replace(
         new, rungs=[dataclasses.replace(rung, expected={**rung.expected, "error": learnt}) for rung in new.rungs]
     )
@@ -277,7 +326,8 @@ def test_a_policy_over_its_margin_is_replaced_by_one_nearer_to_it(policy, asked,
         judged = assess_replacement(broke, policy, log, log)
         limits[margin] = judged.limit
         where = "nearer to" if margin < 0.1 else "within"
-        assert f"difference than large alone (it promises 5.0 points more), {where} the margin" in judged.effect
+        said = f"difference than large alone (5.0 points more after allowing for optimism), {where} the margin"
+        assert said in judged.effect
     assert limits == {0.01: "at most 1 point more difference than large alone", 0.5: ""}
 
 

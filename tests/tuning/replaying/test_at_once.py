@@ -1,7 +1,5 @@
 """Seconds of two models that are asked at the same time: the slower one counts, as in service."""
 
-from types import SimpleNamespace
-
 import jax
 import numpy as np
 import polars as pl
@@ -11,7 +9,6 @@ import rcjax
 from rcjax.policy import Calibration, Policy, Rule
 from rcjax.policy.decisions import Agreement
 from rcjax.policy.spec import SecondsLimit
-from rcjax.serving.cascade import Result
 from rcjax.tuning.search import SecondsFilter
 
 NAMES = ("small", "other", "large")
@@ -67,11 +64,3 @@ def test_a_limit_on_the_seconds_counts_the_slower_of_both():
     filtered = SecondsFilter.of(SecondsLimit.of("2.1"), whole)
     figure, _ = filtered.measure(jax.tree.map(np.asarray, tuned.frontier.policies), tuned.model)
     assert figure.max() < 2.1
-
-
-def test_a_result_counts_the_slower_of_both():
-    calls = tuple(SimpleNamespace(seconds=seconds) for seconds in (1.0, 1.5, 2.0))
-    known = {"query": "q", "status": "answered", "text": "", "answer": "", "model": "large", "confidence": None}
-    assert Result(**known, cost=0.0, calls=calls).seconds == 4.5
-    assert Result(**known, cost=0.0, calls=calls, parallel_calls=2).seconds == 3.5
-    assert Result(**known, cost=0.0, calls=()).seconds == 0
