@@ -52,7 +52,7 @@ from rcjax.cli.options import (
     PolicyFile,
 )
 from rcjax.policy.comparison import Comparison, recorded_comparison
-from rcjax.policy.counted import BY_ANSWER, recorded_counted, recorded_reference
+from rcjax.policy.error_kind import BY_ANSWER, recorded_error_kind, recorded_reference
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, Target, recorded_tuning
 
@@ -85,7 +85,7 @@ def compare_fresh(
 
     spec = recorded_tuning(policy).spec
     rival = spec.today if today is None else today
-    as_tuned = today is None and recorded_counted(policy.provenance).noun == log.counted.noun
+    as_tuned = today is None and recorded_error_kind(policy.provenance).noun == log.error_kind.noun
     promised = recorded_comparison(policy.provenance) if as_tuned else None
     try:
         comparison = compare_policy(policy, log, rival, money=policy.budget)
@@ -96,9 +96,9 @@ def compare_fresh(
     remarks = list[str]()
     if promised is not None:
         is_judged = spec.match is not None  # the decision judges a margin
-        reversal = None if is_judged else comparison.reversal(promised, log.counted.noun)
+        reversal = None if is_judged else comparison.reversal(promised, log.error_kind.noun)
         remarks += filter(None, [reversal, comparison.shared_rise(promised)])
-    change = comparison.headline(spec.money([comparison.cost]), log.counted)
+    change = comparison.headline(spec.money([comparison.cost]), log.error_kind)
     document = {"comparison": comparison.to_json(), "promised": promised and promised.to_json()}
     return document | {"change": f"on these queries it {change}"}, remarks
 
@@ -272,9 +272,9 @@ def _check_against(
         data = read_for(subject, join_parts(log), {**options, "unlabelled": True})
         difference = Disagreements.of(subject, rival, data).difference()
     lam = subject.expected.get("lam") or 0.0
-    verdict, exchange = difference.verdict_at(lam), difference.describe_exchange(lam, data.counted)
-    document = difference.to_json() | {"verdict": verdict, "counted": data.counted.noun}
-    conclude(document, partial(_show_against, difference.describe(data.counted), exchange, verdict), as_json=as_json)
+    verdict, exchange = difference.verdict_at(lam), difference.describe_exchange(lam, data.error_kind)
+    document = difference.to_json() | {"verdict": verdict, "error_kind": data.error_kind.noun}
+    conclude(document, partial(_show_against, difference.describe(data.error_kind), exchange, verdict), as_json=as_json)
     return int(verdict == "worse")
 
 
@@ -368,7 +368,7 @@ def show_diagnosis(
     """
     from rcjax.tuning.diagnostics.findings import Promise  # which imports JAX
 
-    screen, noun, findings = Screen(), document["counted"], document["findings"]
+    screen, noun, findings = Screen(), document["error_kind"], document["findings"]
     held_out = "judged by queries that the fit has not seen" if document["held_out"] else "judged in five folds"
     models, queries = count(len(document["models"]), "model"), count(document["n"], "query")
     screen.print(f"{Path(document['source']).name}: {models}, {queries} that all answered; {held_out}\n")
@@ -420,7 +420,7 @@ def show_check(facts: Mapping[str, Any], retune: str = "", money: Money | None =
         screen.print(window["described"])
     screen.print()
     show_decision(screen, facts, change=facts.get("change", ""))
-    show_comparison(screen, facts, money or choose_unit([0.0]), facts["counted"])
+    show_comparison(screen, facts, money or choose_unit([0.0]), facts["error_kind"])
     for finding in findings:
         if finding["verdict"] == "bad" and not finding["primary"] and finding["name"] not in _BIASED:
             screen.hang("changed", finding["advice"])

@@ -32,7 +32,7 @@ from rcjax.cli.console import (
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, require_outputs, require_plausible_prices
 from rcjax.cli.options import AsJson, InUse, LogFile, LogOptions, Model, Output, PolicyFile
 from rcjax.policy.comparison import advise
-from rcjax.policy.counted import recorded_counted
+from rcjax.policy.error_kind import recorded_error_kind
 from rcjax.policy.ladder import Queries
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, recorded_tuning
@@ -99,7 +99,7 @@ def evaluate(
         step = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
         rungs, money = tuned.rung_indices.tolist(), Spec().money(document["cost"])
         document["search"] = tuned.search
-    heading, noun = data.describe(confidences=False), data.counted.noun
+    heading, noun = data.describe(confidences=False), data.error_kind.noun
     conclude(document, partial(_show_replay, heading, document, notes, noun, step, rungs, money), as_json=json_)
 
 
@@ -172,7 +172,7 @@ def _predicted(tuned: AbstractPolicy | Frontier, log: Log) -> dict[str, Any]:
     from rcjax._core.batching import as_json_values
 
     if isinstance(tuned, AbstractPolicy):
-        is_same = recorded_counted(tuned.provenance).noun == log.counted.noun
+        is_same = recorded_error_kind(tuned.provenance).noun == log.error_kind.noun
         return {name: figure for name, figure in tuned.expected.items() if is_same or not name.startswith("error")}
     figures = {"error": tuned.error, "cost": tuned.cost, "abstention": tuned.abstention}
     return {name: as_json_values(values) for name, values in figures.items() if values is not None}
@@ -326,7 +326,8 @@ def retune(
         remarks.append("nothing is written, as said above: --anyway writes the new policy all the same")
     document = {"before": old.to_json(), "policy": new.to_json(), "replayed": replays, "check": facts}
     document |= {"replacement": as_json_values(replacement.to_json()), "comparison": retuned.comparison.to_json()}
-    document |= {"change": f"it {retuned.comparison.headline(retuned.money, retuned.log.counted)}", "remarks": remarks}
+    change = retuned.comparison.headline(retuned.money, retuned.log.error_kind)
+    document |= {"change": f"it {change}", "remarks": remarks}
     document |= {"written": str(written_to)} if written_to else {}
     again = command("retune", policy, *(log or ()), **reading.as_options(), out=next_file(policy))
     step = ("", "") if problem else grounds.next_step(again) if facts is None else advise_next(facts, again)
@@ -334,7 +335,7 @@ def retune(
     if written_to is not None and not written_to.samefile(policy):
         deploy = f"deploy it, in place of {policy}: rcjax serve takes up the file that it was started with"
     heading = fresh.describe(confidences=False)
-    show = partial(_show_retuning, heading, document, fresh.counted.noun, step, deploy, retuned.money)
+    show = partial(_show_retuning, heading, document, fresh.error_kind.noun, step, deploy, retuned.money)
     conclude(document, show, as_json=json_, problem=problem)
 
 
@@ -394,7 +395,7 @@ class _Grounds:
         """Weigh a replacement, by the check of the old policy if there is a check; `renewed`: only prices are new."""
         if facts is None:
             accepted = replacement.replaces(broken=renewed)
-            return cls(accepted, bool(replacement.against), replacement.describe(log.counted, broken=renewed))
+            return cls(accepted, bool(replacement.against), replacement.describe(log.error_kind, broken=renewed))
         decision = facts["decision"]
         refused = bool(replacement.against) or decision["state"] == "no fair sample"
         return cls(decision["tune_again"], refused, decision["reasons"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -223,8 +223,8 @@ class LimitOptions:
         timeout: Time limit for one attempt.
         retries: Number of retries after a transient failure; an answer that takes too long is not requested again.
         concurrency: Number of requests at once, per worker.
-        max_tokens: Limit on the tokens that each model may write for a request, over all its answers. [default: as
-            clients ask]
+        max_tokens: Limit on the tokens that each model may write for a request, over all its answers, whatever
+            models.toml says. [default: as clients ask]
         allow_field: Field of requests that is passed on to models, such as service_tier; may be repeated.
         max_body: Size of the largest accepted request.
         max_in_flight: Limit on the bytes of all requests and shadow queries under way, per worker; a tenth of its
@@ -248,17 +248,8 @@ class LimitOptions:
 
         if self.max_in_flight < self.max_body:
             raise typer.BadParameter("is less than --max-body: give more", param_hint="--max-in-flight")
-        return RequestLimits(
-            deadline=self.deadline,
-            timeout=self.timeout,
-            retries=self.retries,
-            concurrency=self.concurrency,
-            max_body=self.max_body,
-            max_in_flight=self.max_in_flight,
-            drain=self.drain,
-            max_tokens=self.max_tokens,
-            allowed_fields=frozenset(self.allow_field or ()),
-        )
+        limits = asdict(self)
+        return RequestLimits(allowed_fields=frozenset(limits.pop("allow_field") or ()), **limits)
 
 
 @dataclass(frozen=True)
@@ -355,7 +346,7 @@ def serve(
 
 def announce(settings: Settings, as_json: bool, workers: int, url: str, catalog: Catalog) -> None:
     """Announce that the service accepts connections; warn of options without effect and of a reference not asked."""
-    from rcjax.policy.counted import recorded_reference
+    from rcjax.policy.error_kind import recorded_reference
     from rcjax.serving.models_file import describe_listed
 
     for name, deployment in catalog.policies.items():

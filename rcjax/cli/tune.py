@@ -49,8 +49,8 @@ from rcjax.cli.inputs import (
 )
 from rcjax.cli.options import OUTPUT, AsJson, BudgetOptions, LogFiles, LogOptions, Really
 from rcjax.policy.comparison import LEAST_SHARE, Comparison
-from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.decisions import describe_cascade, is_chain
+from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.ladder import DAYS_PER_PERIOD, Queries
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec
@@ -232,11 +232,11 @@ def _show_tuning(tuned: Tuned, out: Path | None, is_complete: bool) -> None:
     if tuned.policy is not None:
         rungs = zip(tuned.policy.weights, tuned.policy.adjacent_rungs, strict=True)
         chosen = [rung.expected for weight, rung in rungs if weight >= LEAST_SHARE]
-    units = {"money": tuned.money, "noun": tuned.log.counted.noun}
+    units = {"money": tuned.money, "noun": tuned.log.error_kind.noun}
     show_tuning(heading, rows, document["frontier"], chosen=chosen, **units)
     if tuned.policy:
-        counted = tuned.log.counted
-        _show_policy(document["policy"], document["comparison"], _policy_texts(tuned), tuned.money, counted)
+        error_kind = tuned.log.error_kind
+        _show_policy(document["policy"], document["comparison"], _policy_texts(tuned), tuned.money, error_kind)
     if is_complete:  # else there is a problem
         _show_next(out, None if tuned.target else example_budget([row["cost"] for row in rows]))
 
@@ -309,7 +309,7 @@ def choose_rows(
     """
     import numpy as np
 
-    from rcjax.solving.frontier.hull import lower_hull, pareto, thin_hull
+    from rcjax.solving.frontier.points import lower_hull, pareto, thin_hull
 
     costs = np.array([float(f"{figure:.3g}") for figure in cost])
     errors = np.round(np.asarray(error, float), 3)
@@ -381,7 +381,7 @@ def _policy_texts(tuned: Tuned) -> dict[str, Any]:
     assert tuned.comparison is not None
     period, today = tuned.policy.period, tuned.comparison.today
     assert tuned.target is not None
-    aim = tuned.target.describe(tuned.log.counted, "today's" if today is None else today.subject)
+    aim = tuned.target.describe(tuned.log.error_kind, "today's" if today is None else today.subject)
     money_note = None if period is None else f"a service keeps to {period} (UTC), for {tuned.spec.queries}"
     return {
         "advice": f"{capitalised(str(tuned.advice))}.",
@@ -404,23 +404,27 @@ def _describe_watching(policy: AbstractPolicy, queries: Queries | None) -> str |
 
 @escape_arguments
 def _show_policy(
-    policy: Mapping[str, Any], comparison: Mapping[str, Any], texts: Mapping[str, Any], money: Money, counted: Counted
+    policy: Mapping[str, Any],
+    comparison: Mapping[str, Any],
+    texts: Mapping[str, Any],
+    money: Money,
+    error_kind: ErrorKind,
 ) -> None:
     screen = Screen()
     screen.print("What to do", style="bold")
     screen.print(Padding(texts["advice"], (0, 2)))
-    screen.print(comparison_table(read_value(Comparison, comparison, "comparison"), money, counted.noun))
+    screen.print(comparison_table(read_value(Comparison, comparison, "comparison"), money, error_kind.noun))
     screen.hang("note", *texts["notes"])
     screen.print(f"\nPolicy for your target ({texts['aim']}):", style="bold")
     lines = cascade_lines(policy)
     for line in lines:
         screen.print(line)
     if signs := " and ".join(sign for sign in ">≤" if any(sign in line for line in lines)):
-        confidence = f"calibrated confidence, the {counted.success} among answers so sure"
+        confidence = f"calibrated confidence, the {error_kind.success} among answers so sure"
         above = f"an answer stays if its {confidence}, is above; else the next is asked"
         screen.print(f"  ({signs}: {above if signs == '>' else f'the {confidence}'})")
     expected = policy["expected"]
-    level, figures = expected.get("level"), [*facts(expected, money, counted.noun)]
+    level, figures = expected.get("level"), [*facts(expected, money, error_kind.noun)]
     head = f"in brackets, {100 * level:.4g} % intervals" if level else ""
     screen.print(facts_table({"expected": figures}, money, head))
     for fact in figures:

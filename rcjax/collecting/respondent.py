@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from types import MappingProxyType
@@ -267,9 +267,6 @@ class Respondent:
 
         Raises CallError if no reply came, StoppedError if the model is not asked any more, and NotCoveredError.
         """
-        # The second question may repeat a reply with lone surrogates, which cannot be sent.
-        messages = json.dumps(request.messages, ensure_ascii=False, default=str).encode(errors="replace")
-        request = replace(request, messages=json.loads(messages))
         attempt, waits = 1, 0
         while True:
             await self._wait_until_allowed()

@@ -25,8 +25,8 @@ from rcjax.logs.checked_rows import Rows
 from rcjax.logs.columns import SAMPLE, judge_columns
 from rcjax.logs.errors import LeftOutWarning, LogError, Warn, brief, listed
 from rcjax.logs.log import NO_ANSWER, FailedCalls, HandLabels
-from rcjax.policy.counted import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
 from rcjax.policy.decisions import AnswerForm, comparable
+from rcjax.policy.error_kind import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
 from rcjax.policy.signals.answers import PLAIN
 
 #: The hash of a missing answer.
@@ -268,7 +268,7 @@ def compare_with_reference(
 ) -> tuple[Answers, Reference, tuple[FailedCalls, ...]]:
     """Compare all answers with the reference's answers, and drop the queries that the reference did not answer.
 
-    Return (the answers with a column `judged_same`, the reference with the counted quantity, the dropped queries as
+    Return (the answers with a column `judged_same`, the reference with the kind of error, the dropped queries as
     failed calls). Raises `LogError` if the log has no answer of the reference, or no answers to compare.
 
     Args:

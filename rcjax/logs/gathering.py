@@ -49,8 +49,8 @@ from rcjax.logs.log import FailedCalls, require_models
 from rcjax.logs.oddities import measure_unevenness
 from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, impute_lost_costs
 from rcjax.logs.sources import Table, load_table, name_of
-from rcjax.policy.counted import Reference
 from rcjax.policy.decisions import AnswerForm
+from rcjax.policy.error_kind import Reference
 
 _ONE_ROW = "keep one row per query and model, or tell several answers apart by a column sample"
 _OWN_NAMES = ", or give the queries of each file names of their own"

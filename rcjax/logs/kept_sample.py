@@ -32,7 +32,7 @@ import numpy as np
 
 from rcjax._base.codec import Between, Names, Object, fail, read_value, require
 from rcjax.logs.log import NO_ANSWER, HandLabels, Log
-from rcjax.policy.counted import Scores, recorded_counted
+from rcjax.policy.error_kind import Scores, recorded_error_kind
 from rcjax.policy.policy import AbstractPolicy
 
 MAX_QUERIES = 400
@@ -351,5 +351,5 @@ def with_carried_queries(policy: AbstractPolicy, log: Log) -> Log:
     """Return a fresh log after the queries that a policy carries, if both count the same kind of errors."""
     if policy.provenance.get("kept_sample") is None or not policy.calibrations:
         return log
-    nouns = recorded_counted(policy.provenance).noun, log.counted.noun
+    nouns = recorded_error_kind(policy.provenance).noun, log.error_kind.noun
     return log if nouns[0] != nouns[1] and "difference" in nouns else pool_logs(carried_log(policy), log)

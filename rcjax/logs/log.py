@@ -20,8 +20,8 @@ from jax.typing import ArrayLike
 from rcjax._base.figures import capitalised, count, count_missing_confidences, percent
 from rcjax._base.tokens import Price
 from rcjax.logs.errors import LogError, MissingModelError, brief, listed, near
-from rcjax.policy.counted import Counted, Reference, Scores, counted_by
 from rcjax.policy.decisions import NO_CONFIDENCE, AnswerForm
+from rcjax.policy.error_kind import ErrorKind, Reference, Scores, choose_error_kind
 
 Axis = Literal["query", "model"]
 
@@ -170,7 +170,7 @@ class Log(Cells):
     """(n, k) latency in seconds, the maximum of answers that vote; NaN if it is unknown or there is no answer. None for
     a log without latencies."""
     reference: Reference | None = None
-    """Model whose answers count as right, and the counted quantity. If differences are counted, `correct` says whether
+    """Model whose answers count as right, and the kind of error. If differences are counted, `correct` says whether
     an answer equals the reference's. None if right and wrong are known."""
     failed: tuple[FailedCalls, ...] = ()
     """Queries that lack an answer because a call failed. For a log without records of calls, failed calls are inferred:
@@ -186,9 +186,9 @@ class Log(Cells):
     """Scale of the scores, if some label lies strictly between right and wrong; None otherwise."""
 
     @property
-    def counted(self) -> Counted:
-        """Quantity that the log counts (errors, differences or lost scores), with the words for it."""
-        return counted_by(self.reference, self.scores)
+    def error_kind(self) -> ErrorKind:
+        """Kind of error that the log counts: wrong answers, differences or lost score."""
+        return choose_error_kind(self.reference, self.scores)
 
     @property
     def n_queries(self) -> int:

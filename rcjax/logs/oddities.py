@@ -114,7 +114,7 @@ def describe_oddities(log: Log) -> Iterator[str]:
     labelled = np.asarray(log.labelled & np.asarray(log.answered))
     labels = np.asarray(log.correct, float)[labelled]
     if log.n_queries > 1 and labels.size and (labels == labels[0]).all() and labels[0] in (0, 1):
-        right_word = "the reference's" if log.counted.noun == "difference" else "right"
+        right_word = "the reference's" if log.error_kind.noun == "difference" else "right"
         fact = f"{'every' if labels[0] else 'no'} answer of any model is {right_word}"
         yield f"{fact}: nothing tells the models apart; look at what fills the labels (the column correct, the grader)"
     paid = [(cost, name) for name, cost in zip(log.models, np.asarray(log.cost, float), strict=True) if cost > 0]

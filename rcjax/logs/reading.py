@@ -45,8 +45,8 @@ from rcjax.logs.gathering import ReadFields, ReadOptions, gather, require_table
 from rcjax.logs.log import Log, describe_labels, mean_cost
 from rcjax.logs.prices import prices_of, read_prices
 from rcjax.logs.sources import load_table, name_of
-from rcjax.policy.counted import Scores
 from rcjax.policy.decisions import NO_CONFIDENCE
+from rcjax.policy.error_kind import Scores
 
 
 def read_log(

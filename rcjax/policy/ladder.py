@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Annotated, Any, Unpack
+from typing import Annotated, Any
 
 from rcjax._base.codec import (
     Amount,
@@ -38,9 +38,9 @@ from rcjax._base.codec import (
     to_json_value,
 )
 from rcjax._base.figures import Money
-from rcjax.policy.counted import penalised
 from rcjax.policy.decisions import Calibration
-from rcjax.policy.policy import SHARED_FIELDS, AbstractPolicy, Decision, Evidence, Policy, build_policy
+from rcjax.policy.error_kind import penalised
+from rcjax.policy.policy import SHARED_FIELDS, AbstractPolicy, Policy, build_policy
 
 _MAX_BYTES, _MAX_RUNGS = 10_000_000, 1_000  # limits of a file: about a hundred times a tuned one
 _MEANS = (
@@ -138,7 +138,7 @@ class Ladder(AbstractPolicy):
         rungs: policies whose `expected["cost"]` rises; all of one frontier, with one calibration of each model.
         position: number from 0 to the number of rungs less 1. Its fractional part is the share of the queries that the
             rung above decides; the rung below decides the others. The rung above decides a query if u is below that
-            share: u is `draw_lot("rung", query)`.
+            share: u is `hash_to_uniform("rung", query)`.
         budget: dollars per query that the ladder was tuned for; None if it was tuned for a limit on the error.
         follows: whether a service moves along the ladder to keep to the budget; otherwise it keeps the position.
         period: budget for a day, a week or a month, which a service keeps to in place of `budget`; the tuning derived
@@ -215,25 +215,6 @@ class Ladder(AbstractPolicy):
     def calibrations(self) -> Mapping[str, Calibration]:
         """Map from raw to calibrated confidence, by model."""
         return merge(rung.calibrations for rung in self.rungs)
-
-    def step(
-        self, model: str, *, query: int | str | None = None, segment: str | None = None, **evidence: Unpack[Evidence]
-    ) -> Decision:
-        """Decide after an answer of `model`: `Policy.step` on the rung that `choose` draws for the query.
-
-        Args:
-            model: name of the model that answered.
-            query: id of the query, which a ladder between two rungs needs. The first model to ask is
-                `choose(query).first_model`.
-            segment: segment of the query, if the policy has segments; without it, the cascade of all other queries
-                decides.
-            evidence: `logprob` or `confidence`, `answer` and `answers`, as for `Policy.step`, with its errors.
-
-        Raises ValueError for a missing `query` between two rungs: each step would draw another rung.
-        """
-        if query is None and len(self.adjacent_rungs) > 1:
-            raise ValueError(f"query is missing: at position {self.position:g} the rung is drawn by the query's id")
-        return self.choose(query, segment=segment).step(model, **evidence)
 
     @property
     def expected(self) -> Mapping[str, float | None]:

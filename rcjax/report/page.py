@@ -44,7 +44,7 @@ from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
 from rcjax.report.plots import BLUE, GREY, ORANGE, lay_out, plot_error_cost, plot_frontier, plot_reliability
 from rcjax.solving.frontier.frontier import Frontier
-from rcjax.solving.frontier.hull import lower_hull, thin_hull
+from rcjax.solving.frontier.points import lower_hull, thin_hull
 from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck, diagnose
 from rcjax.tuning.diagnostics.findings import PRIMARY, Finding, FindingVerdict, merge_findings, worst_verdict
 from rcjax.tuning.diagnostics.policy_check import try_check
@@ -114,7 +114,7 @@ class Report:
         """Target of the first policy in words."""
         if self.spec.period is not None:
             return f"at most {self.spec.period}"
-        return self.start.describe(self.log.counted, self.promised.rivals[0].subject)
+        return self.start.describe(self.log.error_kind, self.promised.rivals[0].subject)
 
     def target_of(self, point: int) -> Target:
         """Return a target for which `rcjax tune` chooses a point of the curve: a budget in place of a margin."""
@@ -135,8 +135,8 @@ class Report:
 
     @property
     def noun(self) -> str:
-        """Noun for the counted quantity."""
-        return self.log.counted.noun
+        """Noun of the kind of error."""
+        return self.log.error_kind.noun
 
     def compare(self, policy: AbstractPolicy, target: Target) -> Comparison:
         """Compare a policy with today's, on the fresh queries if there are any."""
@@ -149,10 +149,10 @@ class Report:
 
     def headline(self) -> str:
         """Return the advice and the change from today's in sentences, by the fresh queries if there are any."""
-        advice = advise(self.policy, self.fresh or self.promised, self.money, self.log.counted, self.spec.match)
+        advice = advise(self.policy, self.fresh or self.promised, self.money, self.log.error_kind, self.spec.match)
         names = ("error", "error_low", "error_high", "level")  # a report has intervals
         error, low, high, level = (float(self.policy.expected[name] or 0.0) for name in names)
-        errs = self.log.counted.does(
+        errs = self.log.error_kind.does(
             f"{percent(error)} ({100 * level:.0f} % interval {format_interval([low, high])} %)"
         )
         errs += "".join(f" ({note})" for note in note_predicted(self.frontier))
@@ -160,9 +160,9 @@ class Report:
         guarantee = "" if certificate is None else f" {capitalised(certificate.describe(self.noun))}."
         if self.fresh is None:
             return f"{capitalised(advice)}. It {errs}.{guarantee}"
-        if self.promised.keeps_today:
+        if self.promised.is_todays_policy:
             return f"{capitalised(advice)}. As it was tuned, it {errs}.{guarantee}"
-        promised = self.promised.headline(self.money, self.log.counted)
+        promised = self.promised.headline(self.money, self.log.error_kind)
         return f"{capitalised(advice)}. As it was tuned, it {promised}, and it {errs}.{guarantee}"
 
     @cached_property
@@ -237,7 +237,7 @@ class Report:
             "headline": self.headline(),
             "comparison": self.promised.to_json(),
             "fresh": self.fresh and self.fresh.to_json(),
-            "counted": self.noun,
+            "error_kind": self.noun,
             **({} if self.log.reference is None else {"beside": self.reference_text}),
             "model_summary": [model.to_json() for model in self.tuned.single_models],
             "frontier": self.frontier.to_json()["frontier"],
@@ -330,7 +330,7 @@ _CAPTIONS = {
 
 def draw_findings(diagnosis: Diagnosis, log: Log, money: Money) -> list[dict[str, Any]]:
     """Draw the figures of a diagnosis on a log, with a unit of money: the rows of the template."""
-    nouns = {"noun": diagnosis.counted.noun.capitalize(), "success": diagnosis.counted.success.capitalize()}
+    nouns = {"noun": diagnosis.error_kind.noun.capitalize(), "success": diagnosis.error_kind.success.capitalize()}
     with style():
         drawings = {"reliability": _reliability(diagnosis), "promise": _promise(diagnosis, log, money)}
     rows = []
@@ -351,7 +351,7 @@ def _reliability(diagnosis: Diagnosis) -> Figure:
         labelled = np.isfinite(diagnosis.correct[:, j])
         answers = diagnosis.confidence[labelled, j], diagnosis.correct[labelled, j]
         ax = figure.add_subplot(rows, columns, j + 1)
-        plot_reliability(ax, *answers, title=name, success=diagnosis.counted.success)
+        plot_reliability(ax, *answers, title=name, success=diagnosis.error_kind.success)
         lay_out(figure, ax, (3.4 * (j % columns), 3.2 * (rows - 1 - j // columns), 3.4, 3.2))
     return figure
 
@@ -363,7 +363,7 @@ def _promise(diagnosis: Diagnosis, log: Log, money: Money) -> Figure:
     wrong, cost = 1 - np.nanmean(diagnosis.correct, axis=0), np.asarray(answered.query_cost).mean(0)
     single = {name: (cost[j], wrong[j]) for j, name in enumerate(diagnosis.models)}
     figure = Figure(figsize=_ONE)
-    plot_error_cost(ax := figure.add_subplot(), diagnosis.promise, single, diagnosis.counted.noun, money)
+    plot_error_cost(ax := figure.add_subplot(), diagnosis.promise, single, diagnosis.error_kind.noun, money)
     lay_out(figure, ax, (0, 0, *_ONE))
     return figure
 
@@ -476,7 +476,7 @@ def _point(report: Report, target: Target, policy: AbstractPolicy) -> dict[str, 
     seconds = expected.get("seconds")
     tail = f"; {format_number(expected['seconds_p95'])} or less for 95 %" if expected.get("seconds_p95") else ""
     margin = report.spec.match if policy is report.policy else None
-    advice = advise(policy, comparison, money, report.log.counted, margin)
+    advice = advise(policy, comparison, money, report.log.error_kind, margin)
     single = comparison.single
     if single is not None:
         advice += f". {single.describe(money, report.noun)}"

@@ -14,7 +14,7 @@ from matplotlib.ticker import PercentFormatter
 from rcjax._base.codec import takes
 from rcjax._base.figures import Money, choose_unit
 from rcjax.model.goodness_of_fit.reliability import reliability_curve
-from rcjax.policy.counted import ERRORS
+from rcjax.policy.error_kind import ERRORS
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.tuning.diagnostics.findings import Promise
 
@@ -113,7 +113,7 @@ def plot_frontier(
     ax.plot(cost, error, color=BLUE, linewidth=1.6, label="estimated from the log")
     if frontier.is_by_labels:
         ax.scatter(cost, error, color=BLUE, **_CORNER)
-    _finish_error_cost(ax, single or {}, money, frontier.counted.noun)
+    _finish_error_cost(ax, single or {}, money, frontier.error_kind.noun)
 
 
 def _unit(cost: Any, single: Mapping[str, tuple[float, float]] | None) -> Money:

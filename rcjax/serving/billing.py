@@ -38,15 +38,16 @@ class BudgetSpentError(RuntimeError):
     Args:
         period: the money and its period.
         end: end of the period, in seconds since 1970; None if running requests reserve the money that is left.
+        client: the client whose money it is; None for a policy's money, which the message does not tell to clients.
     """
 
-    def __init__(self, period: Period, end: float | None) -> None:
-        if end is None:
-            super().__init__(f"running requests have reserved the money that is left of {period}: try again")
-        else:
-            problem = f"the money left of {period} does not cover this request"
-            super().__init__(f"{problem}: the next {period.every} begins {format_minute(end)}")
-        self.end = end
+    def __init__(self, period: Period, end: float | None, client: str | None = None) -> None:
+        problem = "running requests have reserved the money that is left: try again"
+        if end is not None:
+            next_period = f"the next {period.every} begins {format_minute(end)}"
+            problem = f"the money left does not cover this request: {next_period}"
+        super().__init__(problem if client is None else f"{client} may spend {period}, and {problem}")
+        self.end, self.client = end, client
 
 
 class SpendingUnknownError(RuntimeError):
@@ -67,11 +68,10 @@ def describe_new_period(every: str, before: str) -> str:
     return f"{change}: what was spent before the change does not count in it"
 
 
-reserve_client_money: ContextVar[Callable[[Callable[[], float]], AbstractContextManager[object]]] = ContextVar(
-    "reserve_client_money", default=lambda estimate_cost: nullcontext()
+reserve_client_money: ContextVar[Callable[[float], AbstractContextManager[object]]] = ContextVar(
+    "reserve_client_money", default=nullcontext
 )
-"""Puts aside more money of the running request's client, given a function that estimates a cost. Raises if its money
-does not cover it."""
+"""Puts aside more money of the running request's client; raises an exception if its money does not cover it."""
 
 
 @contextmanager
@@ -319,7 +319,7 @@ class Billing:
 
     def _apply_total(self, total: Total) -> None:
         """Update the bill from the total of all processes."""
-        amount, others = total.last_read()
+        amount, _, others = total.last_read()
         if isinstance(self.bill, Bill):
             self.bill = replace(self.bill, balance=amount)
         elif isinstance(self.bill, PeriodBill):

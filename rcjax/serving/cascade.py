@@ -24,10 +24,10 @@ from types import MappingProxyType, NoneType
 from typing import Any, Literal, cast
 
 from rcjax._base.codec import describe_type, number, require_instance, takes, visible, whole_number
-from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, draw_lot
+from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, hash_to_uniform
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
-from rcjax.serving.billing import Billing, reserve_client_money
+from rcjax.serving.billing import Billing, BudgetSpentError, SpendingUnknownError, reserve_client_money
 from rcjax.serving.call_log import Call, CallLog, Query, ShadowRate, ShadowShare, queries_per_day
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
 from rcjax.serving.exchange import Deliver, Exchange, ModelCaller, Observe, calls_of
@@ -78,6 +78,8 @@ class Result:
     """The last failure, if no model answered."""
     seconds: float = field(default=0.0, compare=False)
     """Seconds from the start of the first call to the end of the last; the first two may run in parallel."""
+    why_not_asked: str | None = field(default=None, compare=False)
+    """The reason why no model was asked: the money does not cover the query; None for other queries."""
 
     @property
     def problem(self) -> str:
@@ -86,7 +88,7 @@ class Result:
         listed = "; ".join(f"{call.model}: {call.error} (attempts: {call.attempts})" for call in failed)
         summary = "no model answered" if self.status == "failed" else "some models failed"
         if self.status == "failed" and not failed:
-            return visible(f"query {self.query.id}: no model could answer in time")
+            return visible(f"query {self.query.id}: {self.why_not_asked or 'no model could answer in time'}")
         return visible(f"query {self.query.id}: {summary}: {listed}") if failed else ""
 
 
@@ -100,6 +102,8 @@ def check_query(query_id: Any, messages: Any) -> None:
         wanted = "messages must be a text, or a list of messages as the API has them, with one at least"
         raise TypeError(f"{wanted}, not {describe_type(messages)}")
 
+
+_SECONDS_BETWEEN_TRIES = 0.05  # seconds until a query of a batch asks again for money that others reserve
 
 _SHADOW_QUERIES_PER_SLOT = 16  # most shadow queries under way for each slot of shadow calls; their prompts take memory
 
@@ -149,7 +153,8 @@ class Cascade:
             per million tokens in place of the policy's. Without a price, each attempt costs the model's mean in the
             log. Models outside the policy are asked only on shadow queries, for a later tuning; models that the tuning
             has not seen need prices.
-        concurrency: largest number of requests in flight. A quarter as many requests of shadow calls come on top.
+        concurrency: largest number of requests in flight, without those that back off. A quarter as many requests of
+            shadow calls come on top.
         timeout: seconds for one attempt. An answer that takes longer, here or by a proxy's 504 or 524, may be charged,
             so it is not requested again.
         retries: retries of a request after 408, 409, 429, another 5xx, or a connection that fails or is lost.
@@ -166,7 +171,7 @@ class Cascade:
             "no slot", "no memory" or "no money".
         stops_at_budget: whether a query that the money for a period does not cover raises
             `rcjax.serving.billing.BudgetSpentError`, rather than get the answer of the cheapest rung; and while
-            its spending is unknown, `rcjax.serving.billing.SpendingUnknownError`.
+            its spending is unknown, `rcjax.serving.billing.SpendingUnknownError`. `ask_all` raises neither.
 
     Raises ValueError for invalid arguments. Use one cascade within one event loop, and leave it as a context
     (`async with`) or `await cascade.close()`, so that shadow calls under way are finished.
@@ -271,14 +276,19 @@ class Cascade:
     async def ask_all(self, questions: Iterable[tuple[int | str, Messages]]) -> list[Result]:
         """Answer pairs of an id and messages, many at a time; the results are in the order of the questions.
 
-        A query that no model answers has the status "failed" and raises nothing. Shadow calls are finished too. Raises
-        TypeError for an invalid id or invalid messages, before any model is asked.
+        A query that no model answers, or that the money does not cover, has the status "failed" and raises nothing. A
+        query waits while the money is reserved for queries under way. Shadow calls are finished too. Raises TypeError
+        for an invalid id or invalid messages, before any model is asked.
         """
         slots = asyncio.Semaphore(self._concurrency)
 
         async def answer(query_id: int | str, messages: Messages) -> Result:
             async with slots:
-                result, shadow_calls = await self._answer(self._make_query(messages, query_id))
+                query = self._make_query(messages, query_id)
+                try:
+                    result, shadow_calls = await self._answer_when_covered(query)
+                except (BudgetSpentError, SpendingUnknownError) as problem:
+                    return replace(make_result(query, "failed", None, []), why_not_asked=str(problem))
                 if shadow_calls is not None:
                     await self._ask_others(shadow_calls)
                 return result
@@ -286,17 +296,14 @@ class Cascade:
         listed = list(questions)
         for query_id, messages in listed:
             check_query(query_id, messages)
-        return await asyncio.gather(*(answer(query_id, messages) for query_id, messages in listed))
+        return await gather_all(answer(query_id, messages) for query_id, messages in listed)
 
     @property
     def fallbacks(self) -> tuple[str, ...]:
-        """Models to ask after all models of a rung have failed: today's, as recorded, then the dearest of the policy.
-
-        A model that every rung asks is none of them.
-        """
+        """Models to ask if all models of a rung fail: today's, as recorded, then the dearest of the policy."""
         cost, parts = self.policy.cost, [part for rung in self.policy.rungs for part in rung.cascades]
         names = self.policy.tuning.get("today"), max(cost, key=cost.__getitem__)
-        known = [name for name in names if name in self.all_models]
+        known = [name for name in names if name in self.all_models]  # today's may be a policy, or not served
         return tuple(dict.fromkeys(name for name in known if any(name not in part.models for part in parts)))
 
     def estimate_cost(self, query: Query) -> float:
@@ -338,6 +345,16 @@ class Cascade:
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
+    async def _answer_when_covered(self, query: Query) -> tuple[Result, _ShadowCalls | None]:
+        """Answer a query as `_answer` does, once no other query reserves its money."""
+        while True:
+            try:
+                return await self._answer(query)
+            except BudgetSpentError as problem:
+                if problem.end is not None:
+                    raise
+            await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
+
     async def _answer(
         self, query: Query, end: float | None = None, deliver: Deliver | None = None
     ) -> tuple[Result, _ShadowCalls | None]:
@@ -366,7 +383,7 @@ class Cascade:
             query = replace(query, position=position, rung=reported_rung, is_shadow_query=is_shadow)
             try:
                 result = await self._run_cascade(policy, query, end, exchanges, deliver)
-                if _may_fall_back(result, exchanges):
+                if result.status == "failed":
                     result = await self._fall_back(result, end, exchanges, deliver)
             except BaseException:  # otherwise the sample would be of the queries that end well, the easy ones
                 self._log_unasked(query, self.all_models, exchanges)
@@ -396,7 +413,7 @@ class Cascade:
         name = uuid.uuid4().hex if query_id is None else str(query_id)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         share = self.shadow_share.count_and_share(time.time()) if self.shadow else 0.0
-        is_shadow_query = share > 0 and draw_lot("shadow", self._draw_key(name, conversation)) < share
+        is_shadow_query = share > 0 and hash_to_uniform("shadow", self._draw_key(name, conversation)) < share
         form = request_form_of(conversation, options)
         return Query(name, conversation, options, is_shadow_query=is_shadow_query, request_form=form)
 
@@ -486,7 +503,10 @@ class Cascade:
     async def _fall_back(
         self, failed: Result, end: float | None, exchanges: list[Exchange], deliver: Deliver | None
     ) -> Result:
-        """Ask the fallbacks after a failed result, as far as time and money allow; the first answer is kept."""
+        """Ask the fallbacks, as far as time and money allow, unless there is a reply or the request was refused."""
+        has_reply = failed.completion is not None or any(exchange.is_delivered for exchange in exchanges)
+        if has_reply or all(exchange.failure.is_refusal for exchange in exchanges if exchange.failure):
+            return failed
         query, asked = failed.query, {call.model for call in failed.calls}
         for model in (name for name in self.fallbacks if name not in asked):
             left = None if end is None else end - time.monotonic()
@@ -494,26 +514,17 @@ class Cascade:
                 break
             query = replace(query, charge=replace(self.billing.charge, step=len(exchanges) + 1))
             rung = next((rung for rung in self.policy.rungs if model in rung.models), None)
-            with self._reserve_fallback(query, model) as is_covered:
-                if not is_covered:
+            cost = self._estimate_sum(query, [model])
+            with (  # no money covers the second candidate, in place of a cheapest answer
+                self.billing.reserve_candidate((cost, math.inf), float, query.client) as reserved,
+                reserve_client_money.get()(cost),
+            ):
+                if reserved == math.inf:
                     continue
                 exchange = await self._model_caller.call(query, model, rung, exchanges, left, deliver=deliver)
             if exchange.is_delivered or exchange.completion is not None:
                 return make_result(query, "answered" if exchange.call.text else "failed", exchange, exchanges)
         return make_result(query, "failed", None, exchanges)
-
-    @contextmanager
-    def _reserve_fallback(self, query: Query, model: str) -> Iterator[bool]:
-        """Put aside money of the policy and of the client; yield whether the policy's money covers the model."""
-
-        def estimate_cost(models: Sequence[str]) -> float:
-            return self._estimate_sum(query, models) if models else math.inf  # no model is never covered
-
-        with (
-            self.billing.reserve_candidate(((model,), ()), estimate_cost, query.client) as covered,
-            reserve_client_money.get()(partial(self._estimate_sum, query, covered)),
-        ):
-            yield bool(covered)
 
     async def _ask_both(
         self, policy: Policy, query: Query, seconds: float | None, exchanges: list[Exchange]
@@ -533,13 +544,6 @@ class Cascade:
         return {exchange.model: exchange for record in records for exchange in record}
 
 
-def _may_fall_back(result: Result, exchanges: Sequence[Exchange]) -> bool:
-    """Return whether a result has no reply at all, and the models have not all refused the request itself."""
-    has_reply = result.completion is not None or any(exchange.is_delivered for exchange in exchanges)
-    failures = [exchange.failure for exchange in exchanges if exchange.failure is not None]
-    return result.status == "failed" and not has_reply and not all(failure.is_refusal for failure in failures)
-
-
 def _best_so_far(exchanges: Sequence[Exchange]) -> tuple[Literal["best so far", "failed"], Exchange | None]:
     """Return the status and the exchange with the surest answer, or with the last reply if no exchange has an answer.
 
@@ -552,9 +556,11 @@ def _best_so_far(exchanges: Sequence[Exchange]) -> tuple[Literal["best so far", 
     return "best so far", usable[confidences.index(max(confidences))]
 
 
-async def gather_all(awaitables: Iterable[Awaitable[Any]]) -> None:
-    """Await all concurrently, and raise the first exception once all have ended: a failure stops no other awaitable."""
-    _raise_first(await asyncio.gather(*awaitables, return_exceptions=True))
+async def gather_all(awaitables: Iterable[Awaitable[Any]]) -> list[Any]:
+    """Await all concurrently; return the results, or raise the first exception once all have ended."""
+    outcomes = await asyncio.gather(*awaitables, return_exceptions=True)
+    _raise_first(outcomes)
+    return outcomes
 
 
 def _raise_first(outcomes: Iterable[object]) -> None:

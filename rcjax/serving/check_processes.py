@@ -188,19 +188,8 @@ class BrokeDownError(Exception):
         self.status = status
 
 
-class _Beginning:
-    """Calls `begin` in a new process, which unpickles this object first."""
-
-    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
-        return begin, ()
-
-
 class _Process(SpawnProcess):
     """A process that does not import the user's main module. When it ends, so do the processes that it started."""
-
-    def __init__(self, *args: Any, **more: Any) -> None:
-        self.beginning = _Beginning()
-        super().__init__(*args, **more)
 
     def start(self) -> None:
         with _STARTING:
@@ -319,6 +308,7 @@ def begin() -> None:
 
 def load(name: str) -> None:
     """Load the check or grader of this name, whose imports may take long."""
+    begin()
     sys.path.insert(0, os.getcwd())
     if name == "number":
         importlib.import_module("math_verify")

@@ -24,6 +24,7 @@ from rcjax.serving.failures import (
     choice_failure,
     finish_reason_of,
     is_withheld,
+    malformed_error,
     raw_finish_reason,
     unusable_error,
 )
@@ -39,16 +40,25 @@ def read_completion(content: bytes | str, usage: CallUsage) -> Mapping[str, Any]
     """
     data = read_json(content)
     fields = as_object(data)
-    choices = fields.get("choices")
-    usage.add(usage_of(fields), sum(output_bytes(choice.get("message")) for choice in objects_in(choices)))
-    if not isinstance(choices, list) or not choices or body_failure(fields) is not None:
+    choices = objects_in(fields.get("choices"))
+    usage.add(usage_of(fields), sum(output_bytes(choice.get("message")) for choice in choices))
+    if not choices or body_failure(fields) is not None:
         raise unusable_error(data)
-    problems = [choice_failure(choice) for choice in choices]
+    problems = [choice_failure(choice) or _message_problem(choice) for choice in choices]
     failures = [problem for problem in problems if problem is not None]
     if len(failures) == len(choices):
         raise failures[0]
-    sound = [choice for choice, problem in zip(numbered_choices(choices), problems, strict=True) if problem is None]
-    return {**fields, "choices": sound}
+    sound = [choice for choice, problem in zip(number_choices(choices), problems, strict=True) if problem is None]
+    return {**fields, "choices": [{**choice, "message": choice.get("message") or _EMPTY} for choice in sound]}
+
+
+_EMPTY = {"role": "assistant", "content": None}  # the message of a withheld choice that has none
+
+
+def _message_problem(choice: Mapping[str, Any]) -> CallError | None:
+    """Return the failure of a choice without a message, unless a filter withheld it."""
+    has_message = isinstance(choice.get("message"), Mapping) or is_withheld(choice)
+    return None if has_message else malformed_error("no message")
 
 
 def read_json(content: bytes | str) -> Any:
@@ -80,12 +90,10 @@ def read_reply(completion: Mapping[str, Any]) -> Reply:
     texts = tuple(text_or_calls(choice) for choice in choices)
     ending = _finish_and_calls(first)
     if not any(texts):
-        error = WithheldError if all(isinstance(choice, Mapping) for choice in choices) else CallError
         text = "an answer without text"
-        raise error(f"{text} (finish_reason {_describe_finish_reason(first)})", kind=text)
+        raise WithheldError(f"{text} (finish_reason {_describe_finish_reason(first)})", kind=text)
     try:
-        content = token_content(first.get("logprobs")) if isinstance(first, Mapping) else None
-        return Reply(texts, read_tokens(content, texts[0]), None, *ending)
+        return Reply(texts, read_tokens(token_content(first.get("logprobs")), texts[0]), None, *ending)
     except TokensError as problem:
         return Reply(texts, None, str(problem), *ending)
     except SignalError:  # the server gave no log-probabilities
@@ -121,11 +129,8 @@ def join_choices(completions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     >>> [(choice["index"], choice_text(choice)) for choice in join_choices([one, other])["choices"]]
     [(0, 'a'), (1, 'b')]
     """
-    choices = [completion["choices"][0] for completion in completions]
-    numbered = [
-        {**choice, "index": index} if isinstance(choice, Mapping) else choice for index, choice in enumerate(choices)
-    ]
-    return {**completions[0], "choices": numbered}
+    choices = [{**completion["choices"][0], "index": index} for index, completion in enumerate(completions)]
+    return {**completions[0], "choices": choices}
 
 
 _TEXT_PARTS = ("text", "output_text")
@@ -183,7 +188,7 @@ async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, 
         choices = [choice for choice in choices if choice is not None] if isinstance(choices, list) else None
         if choices is None or not all(isinstance(choice, Mapping) for choice in choices):
             raise unusable_error(data)
-        choices = [{**choice, "finish_reason": raw_finish_reason(choice)} for choice in numbered_choices(choices)]
+        choices = [{**choice, "finish_reason": raw_finish_reason(choice)} for choice in number_choices(choices)]
         finished = finished or any(choice["finish_reason"] is not None for choice in choices)
         yield {**data, "choices": choices}
     if not finished:
@@ -227,16 +232,13 @@ def _parse_event(name: str, data: Any) -> Any:
     return data if is_plain or body_failure(data) is not None else {"error": data or True}
 
 
-def numbered_choices(choices: Sequence[Any]) -> list[Any]:
+def number_choices(choices: Sequence[Any]) -> list[Any]:
     """Number choices: a choice without an integer index gets its place in the list.
 
-    >>> numbered_choices([{"index": None, "text": "a"}, {"index": 1}])
+    >>> number_choices([{"index": None, "text": "a"}, {"index": 1}])
     [{'index': 0, 'text': 'a'}, {'index': 1}]
     """
-    return [
-        one if not isinstance(one, Mapping) or type(one.get("index")) is int else {**one, "index": place}
-        for place, one in enumerate(choices)
-    ]
+    return [one if type(one.get("index")) is int else {**one, "index": place} for place, one in enumerate(choices)]
 
 
 _MAX_CALL_LENGTH = 10_000  # characters of arguments: the JSON of longer ones is not parsed to find its end

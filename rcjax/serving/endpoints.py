@@ -17,7 +17,7 @@ from rcjax.policy.decisions import ANSWER_FORMS, AnswerForm, comparable
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.answers import as_object
-from rcjax.policy.signals.signal import describe_difference, record_signal, signal_from_record
+from rcjax.policy.signals.signal import describe_difference, record_signal, signal_by_name, signal_from_record
 from rcjax.policy.spec import recorded_prices, recorded_request_settings
 from rcjax.serving.check_processes import require_runnable
 from rcjax.serving.models_file import ServedModel
@@ -289,15 +289,19 @@ def make_endpoints(policy: AbstractPolicy, models: Sequence[str], defaults: Requ
     for model, signal in signals.items():
         settings = defaults.models.get(model)
         known = read_price(prices.get(model))
+        votes = signal.samples if getattr(signal, "separate", False) else 1
         options = {**records.get(model, {}).get("options", {}), **defaults.options, **signal.options}
+        if settings is not None:
+            options = within_token_limit(options | dict(settings.options), settings.max_tokens, votes)
+        checked_options(options)
         endpoints[model] = Endpoint(
             api_clients[model].with_options(timeout=defaults.timeout, max_retries=defaults.retries),
             model if settings is None else settings.upstream_model,
             signal,
-            checked_options(options | ({} if settings is None else dict(settings.options))),
+            options,
             known if settings is None or settings.price is None else settings.price.completed(known),
             policy.cost.get(model),
-            signal.samples if getattr(signal, "separate", False) else 1,
+            votes,
             frozenset() if settings is None else settings.fixed,
         )
     unpriced = [model for model, endpoint in endpoints.items() if endpoint.price is None and endpoint.mean_cost is None]
@@ -309,12 +313,15 @@ def make_endpoints(policy: AbstractPolicy, models: Sequence[str], defaults: Requ
 def _signals(
     models: Sequence[str], defaults: RequestDefaults, records: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return each model's signal: separate votes by the policy's record, else the given signal, else the record's."""
+    """Return each model's signal: the record's separate votes, or the model's own, the given or the record's signal."""
     given = defaults.signal if isinstance(defaults.signal, Mapping) else dict.fromkeys(models, defaults.signal)
     signals = {}
     for model in models:
         record = records.get(model, {})
-        candidates = separate_votes(record), given.get(model), signal_from_record(record)
+        recorded, settings = signal_from_record(record), defaults.models.get(model)
+        name = None if settings is None else settings.signal
+        named = None if name is None or (recorded and name == record["signal"]) else signal_by_name(name)
+        candidates = separate_votes(record), named, given.get(model), recorded
         signals[model] = next((signal for signal in candidates if signal is not None), None)
     unknown = [model for model, one in signals.items() if one is None]
     names = [str(records.get(model, {}).get("signal")) for model in unknown]
@@ -367,6 +374,28 @@ def checked_options(options: dict[str, Any]) -> dict[str, Any]:
     if options.get("stream"):
         raise ValueError("options: an answer is judged as a whole: stream cannot be used")
     return options
+
+
+def within_token_limit(options: Mapping[str, Any], limit: int | None, votes: int = 1) -> dict[str, Any]:
+    """Return options within a limit on the tokens of all answers to a question. Raises ValueError for too low a limit.
+
+    >>> within_token_limit({"max_tokens": 8000, "n": 5}, 100)
+    {'max_tokens': 20, 'n': 5}
+    """
+    if limit is None:
+        return {**options}
+    answers = votes * reply_samples(options)
+    most = limit // answers
+    if not most:
+        raise ValueError(f"max_tokens: {limit} tokens are too few for {answers} answers that vote: raise the limit")
+
+    def lower(fields: Mapping[str, Any]) -> dict[str, Any]:
+        limits = {name: token_limit({name: fields[name]}) or most for name in TOKEN_LIMITS if name in fields}
+        return {**fields, **{name: min(value, most) for name, value in limits.items()}}
+
+    body = as_object(options.get("extra_body"))
+    missing = {} if {*TOKEN_LIMITS} & {*options, *body} else {"max_tokens": most}
+    return {**lower(options), **({"extra_body": lower(body)} if body else {}), **missing}
 
 
 def prices_by_model(policy: AbstractPolicy) -> dict[str, Any]:

@@ -7,6 +7,7 @@ free. `rcjax.collecting.respondent` sends those of a collection, within a budget
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -31,7 +32,6 @@ from rcjax.serving.failures import (
     WithheldError,
     connection_error,
     in_short,
-    malformed_error,
 )
 from rcjax.serving.models_file import record_request_settings
 from rcjax.serving.openai_client import CompletionRequest, complete, stream
@@ -107,7 +107,7 @@ class Exchange:
         try:
             self.completion = completion = await self._ask(send_question)
             if signal is None:
-                self.text = _text_as_it_is(completion)
+                self.text = choice_text(completion["choices"][0]) or None
                 return
             reply = read_reply(completion)
             self.text = reply.text or next(filter(None, reply.texts), "")
@@ -150,7 +150,9 @@ class Exchange:
             follow_up = signal.follow_up(messages, reply)
         if follow_up is not None:
             with _signal_errors():
-                request = endpoint.request(list(follow_up[0]), {**follow_up[1], **endpoint.routing})
+                # It may repeat a reply with lone surrogates, which cannot be sent.
+                text = json.dumps([*follow_up[0]], ensure_ascii=False, default=str).encode(errors="replace")
+                request = endpoint.request(json.loads(text), {**follow_up[1], **endpoint.routing})
             second = read_reply(await send(request, self.usage))
         with _signal_errors():
             reading = signal.read(reply, second)
@@ -220,14 +222,6 @@ def _signal_errors() -> Iterator[None]:
         raise
     except Exception as error:
         raise SignalError(f"the signal failed: {in_short(error)}") from None
-
-
-def _text_as_it_is(completion: Mapping[str, Any]) -> str | None:
-    """Return the text of an answer that no signal reads. Raises CallError for malformed choices."""
-    choices = completion["choices"]
-    if not all(isinstance(choice, Mapping) for choice in choices):
-        raise malformed_error("no choices")
-    return choice_text(choices[0]) or None
 
 
 _NEUTRAL_NAMES = """
@@ -387,8 +381,9 @@ class ModelCaller:
             deliver: receives the answer while it comes, if the policy keeps it in any case.
         """
         exchange = Exchange(query, model, self.endpoints[model], pace=self._paces[model])
-        delivery = None
-        send = send_question = partial(self._send, self._shadow_slots if query.is_shadow_call else self._slots)
+        exchange.usage.slots = self._shadow_slots if query.is_shadow_call else self._slots
+        delivery: Delivery | None = None
+        send_question: SendRequest = self._send
         if deliver is not None:
             delivery = Delivery(deliver, Piece(model, query, calls_of(exchanges)))
             send_question = partial(self._forward, delivery, exchange.endpoint)
@@ -396,7 +391,7 @@ class ModelCaller:
             try:
                 async with asyncio.timeout(seconds) as timer:
                     exchange.usage.end = timer.when()
-                    await exchange.run(send_question, send, self._checks)
+                    await exchange.run(send_question, self._send, self._checks)
             except TimeoutError:
                 exchange.fail(connection_error(timed_out=True))
                 if delivery is not None and delivery.seconds_waited > (seconds or 0.0) / 2:  # no fault of the model
@@ -427,20 +422,18 @@ class ModelCaller:
         if delivery is not None and delivery.problem is not None:
             self._warn_once("deliver", f"deliver= failed: {delivery.problem}: the answer is in the result")
 
-    async def _send(self, slots: asyncio.Semaphore, request: CompletionRequest, usage: CallUsage) -> Mapping[str, Any]:
-        """Send a request when a slot is free, and return its completion."""
+    async def _send(self, request: CompletionRequest, usage: CallUsage) -> Mapping[str, Any]:
+        """Send a request and return its completion."""
         options = {name: value for name, value in request.options.items() if name != "stream_options"}
-        async with slots:
-            return await complete(replace(request, options=options), usage)
+        return await complete(replace(request, options=options), usage)
 
     async def _forward(
         self, delivery: Delivery, endpoint: Endpoint, request: CompletionRequest, usage: CallUsage
     ) -> Mapping[str, Any]:
         """Send a request, and deliver the answer piece by piece while it comes; answers that vote are not delivered."""
         if endpoint.samples > 1 or (endpoint.signal is not None and request.options.get("n", 1) != 1):
-            return await self._send(self._slots, request, usage)
-        async with self._slots:
-            completion = await stream(request, usage, delivery.forward)
+            return await self._send(request, usage)
+        completion = await stream(request, usage, delivery.forward)
         if endpoint.signal is None:
             await delivery.flush()
         await delivery.end()

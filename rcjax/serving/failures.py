@@ -44,7 +44,7 @@ class Failure:
     @property
     def is_refusal(self) -> bool:
         """Whether the server found a fault of the request, which other servers would find, too."""
-        return self.status in (400, 413, 422)
+        return self.status in (400, 413, 415, 422, 451)
 
 
 class CallError(Exception):
@@ -143,8 +143,6 @@ def choice_failure(choice: Any) -> CallError | None:
     >>> str(choice_failure({"finish_reason": "error", "error": {"code": 502}}))
     'a failure in place of an answer (502)'
     """
-    if not isinstance(choice, Mapping):
-        return None
     reason, error = finish_reason_of(choice), choice.get("error")
     if not error and (is_withheld(choice) or not ends_badly(reason)):
         return None

@@ -59,6 +59,8 @@ class ServedModel:
     """The name of the signal or check that reads the confidence; None for the usual signal."""
     fixed: frozenset[str] = field(default=frozenset(), kw_only=True)
     """Options of the model that a question may not replace; a question may lower a limit on tokens."""
+    max_tokens: int | None = field(default=None, kw_only=True)
+    """Limit on the tokens of all answers to a question, votes included; higher limits in options are lowered."""
 
 
 _FREE = Price(0, 0)
@@ -99,6 +101,7 @@ class ModelSettings(ServedModel, Record):
     options: Annotated[Mapping[str, object], _check_options] = field(default_factory=dict)
     signal: Annotated[str, _check_signal] | None = None
     fixed: Annotated[frozenset[str], _AS_IS] = field(default=frozenset(), kw_only=True)
+    max_tokens: Annotated[int | None, _AS_IS] = field(default=None, kw_only=True)
     base_url: Annotated[str, _check_address] | None = None
     """The endpoint's address; None is OpenAI's."""
     key_env: str | None = None

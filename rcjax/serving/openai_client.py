@@ -19,7 +19,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
@@ -286,18 +286,20 @@ async def complete(request: CompletionRequest, usage: CallUsage) -> Mapping[str,
 
     Raises CallError if no completion came back.
     """
-    response = await _post(request, usage)
-    usage.settle_request()
+    async with _post(request, usage) as response:
+        usage.settle_request()
     if NOT_READ in response.extensions:
         usage.add(None)
         raise malformed_error(response.extensions[NOT_READ])
     return read_completion(response.content, usage)
 
 
-async def _post(request: CompletionRequest, usage: CallUsage, **streaming: Any) -> Any:
-    """Send a request, with retries, and return the response, unread if it streams.
+@asynccontextmanager
+async def _post(request: CompletionRequest, usage: CallUsage, **streaming: Any) -> AsyncIterator[Any]:
+    """Send a request, with retries, and yield the response, unread if it streams.
 
-    The usage counts the request as under way. Retries of the client would hide what each attempt costs.
+    The usage counts the request as under way. Each attempt takes one of its slots; a back-off takes none. Retries of
+    the client would hide what each attempt costs.
     `chat.completions.create` would convert each part of a request by its type hints, and build objects of a reply.
     """
     client: Any = request.api_client
@@ -310,15 +312,18 @@ async def _post(request: CompletionRequest, usage: CallUsage, **streaming: Any) 
     while True:
         headers = {RETRY_HEADER: str(retries), **(arguments.get("headers") or {})}
         more: Any = {**arguments, "headers": headers, "max_retries": 0}
-        usage.begin_request(request.messages, request.options)
-        start = time.perf_counter()
-        try:
-            posted = client.post("/chat/completions", cast_to=HTTP.Response, body=body, options=more, **streaming)
-            response = await posted
-            usage.reply_seconds += time.perf_counter() - start
-            return response
-        except Exception as error:  # no error of a client may end a batch
-            problem = _error_of_client(error)
+        async with usage.slots or nullcontext():
+            usage.begin_request(request.messages, request.options)
+            start = time.perf_counter()
+            try:
+                posted = client.post("/chat/completions", cast_to=HTTP.Response, body=body, options=more, **streaming)
+                response = await posted
+            except Exception as error:  # no error of a client may end a batch
+                problem = _error_of_client(error)
+            else:
+                usage.reply_seconds += time.perf_counter() - start
+                yield response
+                return
         wait = _retry_wait(problem.failure, retries, usage.end)
         if problem.failure.charged:  # a refused request is not charged
             usage.lose_request(may_go_on=problem.failure.timed_out)
@@ -359,24 +364,24 @@ async def stream(request: CompletionRequest, usage: CallUsage, forward: ForwardC
     request = replace(request, options={**request.options, "stream_options": stream_options})
     assembly, problem, ended = Assembly(), None, False
     streaming = {"stream": True, "stream_cls": openai.AsyncStream[Any]}
-    response = await _post(request, usage, **streaming)
-    try:
-        await _read_stream(response, assembly, usage, forward)
-        problem, ended = assembly.problem, True
-    except CallError as error:  # a chunk, or something unreadable, has arrived
-        problem, assembly.arrived = error, True
-    except Exception as error:
-        problem = _error_of_client(error, connected=True)
-    finally:
-        if NOT_READ in response.extensions:
-            problem = malformed_error(response.extensions[NOT_READ])
-            assembly.arrived = True
-        if not assembly.arrived and (problem is None or problem.failure.charged):
-            usage.lose_request(may_go_on=problem is None or problem.failure.timed_out)
-        else:
-            usage.settle_request()
-        usage.broken += assembly.arrived and not ended
-        completion = assembly.completion(usage)
+    async with _post(request, usage, **streaming) as response:
+        try:
+            await _read_stream(response, assembly, usage, forward)
+            problem, ended = assembly.problem, True
+        except CallError as error:  # a chunk, or something unreadable, has arrived
+            problem, assembly.arrived = error, True
+        except Exception as error:
+            problem = _error_of_client(error, connected=True)
+        finally:
+            if NOT_READ in response.extensions:
+                problem = malformed_error(response.extensions[NOT_READ])
+                assembly.arrived = True
+            if not assembly.arrived and (problem is None or problem.failure.charged):
+                usage.lose_request(may_go_on=problem is None or problem.failure.timed_out)
+            else:
+                usage.settle_request()
+            usage.broken += assembly.arrived and not ended
+            completion = assembly.completion(usage)
     if problem is not None:
         raise problem
     return completion
@@ -441,7 +446,8 @@ def _error_of_client(error: Exception, connected: bool = False) -> CallError:
         return CallError(f"{name} ({code})" if code else name, failure, kind=kind)
     if kinds & {"TransportError", "ClientError"}:
         return connection_error(timed_out=timed_out, transient=not connected)
-    return CallError(f"the client failed: {type(error).__name__}", kind="the client failed")
+    failure = Failure(charged=connected)  # before a response, it failed to make the request: nothing was sent
+    return CallError(f"the client failed: {type(error).__name__}", failure, kind="the client failed")
 
 
 def _class_names(error: BaseException) -> set[str]:

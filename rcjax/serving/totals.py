@@ -51,9 +51,10 @@ class Spending(NamedTuple):
 
 
 class SharedSpending(NamedTuple):
-    """A total as last read: the money of all processes, and the queries of the other processes."""
+    """A total as last read: money and queries of all processes, and the queries of the other processes."""
 
-    money_of_all: float
+    money: float
+    queries: float
     queries_of_others: float
 
 
@@ -87,7 +88,8 @@ class TotalInFile:
 
     def last_read(self) -> SharedSpending:
         """Return the spending of all processes, as last read."""
-        return SharedSpending(self.own.money + self.others.money, self.others.queries)
+        own, others = self.own, self.others
+        return SharedSpending(own.money + others.money, own.queries + others.queries, others.queries)
 
     def apply_rows(self, others: Sequence[_Row]) -> None:
         """Add up the rows of the other processes."""
@@ -120,7 +122,6 @@ class TotalsFile:
 
     Args:
         path: path of the file, which is created with the first total; None to share nothing.
-        writer: name of this process in the file; random by default.
 
     Example:
         >>> import tempfile
@@ -131,12 +132,12 @@ class TotalsFile:
         >>> total = other.total("team-a", "month", (0.0, 4e9))
         >>> other.sync()
         >>> total.last_read()
-        SharedSpending(money_of_all=0.5, queries_of_others=1)
+        SharedSpending(money=0.5, queries=1, queries_of_others=1)
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None, writer: str | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None) -> None:
         self.path = None if path is None else os.path.abspath(os.fspath(path))
-        self._writer = writer or uuid.uuid4().hex[:8]
+        self._writer = uuid.uuid4().hex[:8]  # name of this process in the file
         self._totals: dict[tuple[str, str, float], TotalInFile] = {}
         self._rows: dict[_RowKey, _Row] = {}  # of the file, as last read or written
         self._content = b""  # of the file with these rows
@@ -357,8 +358,9 @@ class TotalInLedger:
     def last_read(self) -> SharedSpending:
         """Return the spending of all replicas as last read, with this process's payments since then."""
         with self._lock:
-            unstored = self._waiting.amount + (0.0 if self._sent is None else self._sent.amount)
-            return SharedSpending(max(-self.cap, min(self._stored.amount + unstored, self.cap)), self._others)
+            parts = self._stored, self._waiting, self._sent or _Sum()
+            amount, queries = sum(part.amount for part in parts), sum(part.queries for part in parts)
+            return SharedSpending(max(-self.cap, min(amount, self.cap)), queries, self._others)
 
     @property
     def waiting(self) -> int:

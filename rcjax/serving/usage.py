@@ -5,6 +5,7 @@ Standard library only.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -85,6 +86,8 @@ class CallUsage:
 
     end: float | None = None
     """Time limit of the call, by the event loop's clock: no retry waits until then. None without a limit."""
+    slots: asyncio.Semaphore | None = None
+    """Slots for requests in flight: each attempt takes one. None without a limit."""
     attempts: int = 0
     replies: int = 0
     reply_seconds: float = 0.0
@@ -157,20 +160,19 @@ class CallUsage:
     def join(self, other: CallUsage) -> None:
         """Add the usage of other requests of the call."""
         for one in fields(self):
-            if one.name not in ("end", "questions") and not one.name.startswith("_"):
+            if one.name not in ("end", "slots", "questions") and not one.name.startswith("_"):
                 setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
     def money(self, price: Price | None) -> Decimal | None:
         """Return the money for the replies that report tokens, by reported costs or by price; None if unknown."""
-        exact, total = price and price.exact, Decimal(0)
-        for tokens, report in self.reported:
-            by_price = None if exact is None else exact.money(tokens)
-            cost = _reported_cost(report)
-            cost = by_price if cost is None or _is_wrong(cost, by_price) else cost
-            if cost is None:
-                return None
-            total += cost
-        return total
+        pairs = self._costs(price)
+        costs = [by_price if cost is None or _is_wrong(cost, by_price) else cost for cost, by_price in pairs]
+        return None if None in costs else sum(filter(None, costs), Decimal(0))
+
+    def _costs(self, price: Price | None) -> list[tuple[Decimal | None, Decimal | None]]:
+        """Return (the reported cost, the cost by price) of each reply that reports tokens."""
+        exact = price and price.exact
+        return [(_reported_cost(report), exact and exact.money(tokens)) for tokens, report in self.reported]
 
     def remarks(self, price: Price | None) -> list[str]:
         """Return sentences for people about unusual ways in which the money was computed."""
@@ -179,9 +181,7 @@ class CallUsage:
             if self.impossible
             else []
         )
-        exact = price and price.exact
-        costs = [(_reported_cost(report), exact and exact.money(tokens)) for tokens, report in self.reported]
-        are_wrong = [_is_wrong(cost, by_price) for cost, by_price in costs if cost is not None]
+        are_wrong = [_is_wrong(cost, by_price) for cost, by_price in self._costs(price) if cost is not None]
         if any(are_wrong):
             remarks.append("its server reports a cost far above its tokens' price: the price is used")
         if not all(are_wrong):

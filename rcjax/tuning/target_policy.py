@@ -26,8 +26,8 @@ import numpy as np
 from rcjax._base.figures import Z_ONE_SIDED_95, count, format_points, interval_half_width
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.policy.counted import Counted, penalised
 from rcjax.policy.decisions import Rule
+from rcjax.policy.error_kind import ErrorKind, penalised
 from rcjax.policy.ladder import Ladder, map_rungs, merge, penalty, position_at
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Spec, Target
@@ -35,14 +35,21 @@ from rcjax.solving.frontier.frontier import (
     MAX_RUNGS,
     Frontier,
     InfeasibleError,
-    describe_tuning,
-    index_for_target,
-    ladder_of_rungs,
+    best_point,
     make_frontier,
-    position_for_target,
+    make_ladder,
+    position_within,
+    tuning_provenance,
 )
-from rcjax.solving.frontier.hull import lower_hull, position_weights, thin_hull
-from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Policies
+from rcjax.solving.frontier.points import (
+    LossTerms,
+    Points,
+    PointStatus,
+    Policies,
+    lower_hull,
+    position_weights,
+    thin_hull,
+)
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import CHEAPER, Certificate, certify, loss_terms_of_rungs
 from rcjax.tuning.replaying.comparing import (
@@ -148,7 +155,7 @@ def margins(frontier: Frontier, log: Log, today: ModelOrPolicy) -> Margins:
     rungs = frontier.rung_indices
     shared = comparable_log(log, [*frontier.models, today])
     walked = shared.select(frontier.models)
-    terms = loss_terms_of_rungs(frontier, walked, walked.correct, walked.query_cost)
+    terms = loss_terms_of_rungs(frontier, walked, walked.correct)
     loss = terms.penalty(frontier.abstain_price)
     todays = QueryLosses.of(today, shared)
     # A single model is counted by all of its answers, as on the screens.
@@ -198,7 +205,7 @@ def _note_cheaper(tested: Margins, place: int, log: Log, spec: Spec) -> tuple[st
     margin, labels = spec.match or 0.0, _MORE_LABELS * tested.queries
     if not place:
         return ()
-    note = f"cheaper policies may have more than {format_points(margin)} more {log.counted.noun} than today's"
+    note = f"cheaper policies may have more than {format_points(margin)} more {log.error_kind.noun} than today's"
     shown = tested.cheapest(margin, _MORE_LABELS)
     if shown is not None and shown < place and labels <= _MAX_LABELS:
         cost = spec.money(np.asarray(log.cost, float).tolist()).full(float(tested.cost[shown]))
@@ -213,7 +220,7 @@ def _keep_today(frontier: Frontier, log: Log, spec: Spec, why: str) -> TargetPol
     today's does not keep to the limit on the seconds.
     """
     if isinstance(spec.today, AbstractPolicy):
-        provenance = describe_tuning(frontier, spec.target)
+        provenance = tuning_provenance(frontier, spec.target)
         policy = map_rungs(lambda rung: dataclasses.replace(rung, provenance=provenance), spec.today)
         policy = _with_figures(policy, log, None if frontier.bands is None else frontier.bands.level)
     else:
@@ -347,24 +354,24 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> TargetPolicy:
     other = n - sum(counts[name] for name in named)
     parts = [_SegmentCorners.of(frontier, None, other / n, _shift_on(frontier, log, log.take(rest)) if other else 0.0)]
     for name in named:
-        corners = search_of(spec).find(log.take(segment == name), frontier.model).frontier
-        parts.append(_SegmentCorners.of(corners, name, counts[name] / n))
+        frontier_of_segment = search_of(spec).find(log.take(segment == name), frontier.model).frontier
+        parts.append(_SegmentCorners.of(frontier_of_segment, name, counts[name] / n))
     rungs = _merge_corners(parts, frontier)
     words = f"{count(len(named), 'segment')} of {spec.segment} with cascades of their own: {', '.join(named)}"
     words += f"; the other {count(other, 'query')} go by the cascades for all" if other else ""
     assert spec.target is not None
-    return TargetPolicy(_at_target(rungs, spec.target, log.counted), notes=(words,))
+    return TargetPolicy(_at_target(rungs, spec.target, log.error_kind), notes=(words,))
 
 
-def _at_target(rungs: tuple[Policy, ...], target: Target, counted: Counted) -> AbstractPolicy:
+def _at_target(rungs: tuple[Policy, ...], target: Target, error_kind: ErrorKind) -> AbstractPolicy:
     """Return the ladder of the rungs at the position that meets a limit, or the best rung for a λ.
 
     Raises InfeasibleError if no rung meets the limit.
     """
     cost = [float(rung.expected["cost"] or 0.0) for rung in rungs]
     error = [float(penalty(rung.expected) or 0.0) for rung in rungs]
-    best = index_for_target(target, np.array(cost), np.array(error), rungs[0].expected.get("abstain_price"), counted)
-    return ladder_of_rungs(rungs, position_for_target(target, cost, error), target) if target.is_limit else rungs[best]
+    best = best_point(target, np.array(cost), np.array(error), rungs[0].expected.get("abstain_price"), error_kind)
+    return make_ladder(rungs, position_within(target, cost, error), target) if target.is_limit else rungs[best]
 
 
 def _shift_on(frontier: Frontier, log: Log, part: Log) -> np.ndarray:

@@ -64,7 +64,7 @@ def test_a_diagnosis_shows_the_worst_check_of_each_kind(capsys):
         )
     ]
     found = {"models": ["a", "b"], "source": "x/log.csv", "n": 600, "held_out": False}
-    found |= {"remarks": ["a remark"], "counted": "error", "findings": checks}
+    found |= {"remarks": ["a remark"], "error_kind": "error", "findings": checks}
     show_diagnosis(found)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == "log.csv: 2 models, 600 queries that all answered; judged in five folds"
@@ -98,7 +98,7 @@ def shown(capsys, state, *checks, again=False, since=None, **window):
     decision = {"state": state, "headline": f"{state}: it errs", "reasons": ["a reason"], "tune_again": again}
     decision |= {"advice": "tune again" if again else "keep the policy"}
     window = {"looks": 1, "weeks": 0, "described": "", "since": since} | window
-    facts = {"remarks": ["a remark"], "counted": "error", "unlabelled": 0, "findings": checks, "window": window}
+    facts = {"remarks": ["a remark"], "error_kind": "error", "unlabelled": 0, "findings": checks, "window": window}
     show_check(FACTS | facts | {"decision": decision}, "rcjax retune")
     return " ".join(capsys.readouterr().out.split())
 

@@ -60,7 +60,10 @@ def serve(name, url, path, began, seconds, wrong, queries, first):
         clock.due = START + DAY * (query + 0.5) / queries
         time.sleep(max(0.0, (clock.due - clock.true()) * seconds / DAY))
         billing.catch_up()
-        while not seconds and ledger.total("policy policy", "day", today).last_read()[1] < query - queries // 50:
+        while (
+            not seconds
+            and ledger.total("policy policy", "day", today).last_read().queries_of_others < query - queries // 50
+        ):
             time.sleep(0.005)
             billing.catch_up()
         rung = LADDER.choose(f"{name}{query}", billing.position)

@@ -11,8 +11,8 @@ from rcjax._base.codec import read_value, to_json_value
 from rcjax._base.figures import Money
 from rcjax.policy import Answer, Calibration, Defer, Ladder, Policy, Rule
 from rcjax.policy.comparison import Comparison, Rival, UnsupportedGain, advise, describe_rungs, recorded_comparison
-from rcjax.policy.counted import ERRORS, Reference, Scores
 from rcjax.policy.decisions import Agreement
+from rcjax.policy.error_kind import ERRORS, Reference, Scores
 
 MONTH, MILLION = Money(1e8, "month"), Money(1e6, "million")
 
@@ -70,9 +70,9 @@ def test_errors_are_counted_for_the_period_of_the_money():
     assert "(40,000 fewer wrong answers a month)" in beside(-0.02).headline(Money(2e6, "month"))
     assert "wrong answers" not in beside().headline(MILLION)
     for not_counted in ({"abstain_price": 0.3}, {}):
-        counted = ERRORS if not_counted else Scores().counted
+        counted = ERRORS if not_counted else Scores().error_kind
         assert "00)" not in beside(**not_counted).headline(Money(2e6, "month"), counted)
-    assert "600,000 more different answers a month" in beside(0.006).headline(MONTH, Reference("large").counted)
+    assert "600,000 more different answers a month" in beside(0.006).headline(MONTH, Reference("large").error_kind)
 
 
 def test_the_saving_is_the_difference_of_the_printed_bills_with_its_standard_error():

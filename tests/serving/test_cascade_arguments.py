@@ -100,3 +100,12 @@ def test_ask_all_takes_the_items_of_a_mapping():
     results, requests = batch({"q1": "?", "q2": "!"}.items())
     assert [result.query.id for result in results] == ["q1", "q2"]
     assert len(requests) == 2
+
+
+def test_the_signal_of_a_models_settings_reads_its_confidence():
+    """Only the gateway read it: elsewhere the signal was missing, or another was used without a word."""
+    models = {name: ServedModel(name, name, signal="choice") for name in ("small", "middle")}
+    given = {"large": signals.Verification(), "middle": signals.Verification()}
+    cascade = Cascade(POLICY, AsyncOpenAI(api_key="x"), signal=given, models=models)
+    read = [type(cascade.signal_of(name)).__name__ for name in POLICY.models]
+    assert read == ["Choice", "Choice", "Verification"]

@@ -12,11 +12,13 @@ from helpers.scripted_cascade import POLICY, ask, cascade_policy, good, script
 from rcjax import read_log
 from rcjax._base.tokens import Price
 from rcjax.logs import LeftOutWarning
-from rcjax.policy import Agreement, Rule, signals
+from rcjax.policy import Agreement, Ladder, Rule, signals
+from rcjax.policy.ladder import Period
 from rcjax.serving import exchange
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.completions import read_reply
+from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
 
 # Logs and shadow queries
@@ -168,3 +170,38 @@ def test_a_fault_of_one_of_two_models_asked_at_once_does_not_stop_the_other(tmp_
     assert small["error"].startswith("rcjax failed: ZeroDivisionError in test_serving_batches.py, line ")
     assert (middle["model"], middle["error"], middle["answer"]) == ("middle", None, "B")
     assert (large["model"], large["error"]) == ("large", "not asked: the query ended early")
+
+
+def test_a_batch_keeps_the_answers_that_its_money_has_paid_for(tmp_path):
+    """The first query beyond the money ended the batch: the other answers were lost, and requests went on."""
+    rungs = [
+        cascade_policy(
+            models=(name,),
+            calibrations={name: POLICY.calibrations[name]},
+            rules={name: [Rule(1, "answer")]},
+            cost={name: cost},
+            expected={"error": error, "cost": cost},
+            prices=None,
+        )
+        for name, error, cost in (("small", 0.3, 1e-5), ("large", 0.1, 2e-4))
+    ]
+    ladder = Ladder(tuple(rungs), 1.0, budget=2e-4, period=Period(0.001, "day"))
+    models = {name: ServedModel(name, name, Price(1, 1)) for name in ("small", "large")}
+
+    async def main(log):
+        async with (
+            serving(lambda request, headers: Response(sure("B", SURE), delay=0.02)) as (server, client),
+            Cascade(
+                ladder, client, signal=signals.Choice(), models=models, log=log, concurrency=4, stops_at_budget=True
+            ) as cascade,
+        ):
+            results = await cascade.ask_all([(i, "A or B? Reply with the letter." * 10) for i in range(40)])
+            return results, server.requests
+
+    with CallLog(tmp_path / "calls.jsonl") as log, pytest.warns(CascadeWarning, match="refused"):
+        results, requests = asyncio.run(main(log))
+    answered = [result for result in results if result.status == "answered"]
+    refused = [result for result in results if result.status == "failed"]
+    assert len(answered) == len(requests) > 4
+    assert len(answered) + len(refused) == 40
+    assert "the money left does not cover this request: the next day begins" in refused[0].problem

@@ -112,7 +112,7 @@ def test_conversations_and_clients_and_signals_by_model():
         (Response(completion("A", choices=[])), "malformed answer: no choices"),
         (Response({"error": {"message": "the prompt", "code": 429}}), "an error in place of an answer (429)"),
         (Response(completion(None)), "an answer without text (finish_reason stop)"),
-        (Response(completion("A", choices=[{"message": "x"}])), "an answer without text (finish_reason unknown)"),
+        (Response(completion("A", choices=[{"message": "x"}])), "malformed answer: no message"),
         (Response(completion("A")), "the reply has no log-probabilities: use"),
         (Response(completion("Well", [("Well", {"Well": -0.1})])), "none of the choices A, B, C, D is among"),
     ],
@@ -151,6 +151,27 @@ def test_retries_wait_as_long_as_the_server_says_and_are_counted():
     result, server = ask(script(small=broken(500), middle=good("A", SURE)), retries=1)
     assert [call.attempts for call in result.calls] == [2, 1]
     assert result.calls[0].error == "HTTP 500"
+
+
+def test_a_request_that_backs_off_holds_up_no_other():
+    limited = [Response({"error": {}}, status=429, headers={"retry-after": "3"}), good("A", SURE)]
+
+    def behave(request, headers):
+        return limited.pop(0) if "limited" in str(request["messages"]) else good("A", SURE)
+
+    async def main():
+        async with (
+            serving(behave) as (server, client),
+            Cascade(POLICY, client, signal=signals.Choice(), concurrency=1) as cascade,
+        ):
+            waiting = asyncio.create_task(cascade.ask("limited"))
+            while not server.requests:
+                await asyncio.sleep(0.01)
+            async with asyncio.timeout(2.0):
+                await cascade.ask("other")
+            return (await waiting).calls[0].attempts, server.busiest
+
+    assert asyncio.run(main()) == (2, 1)
 
 
 def test_where_the_largest_fails_the_surest_answer_so_far_counts():
@@ -239,6 +260,21 @@ def test_a_verification_that_fails_leaves_the_answer_and_its_cost():
     # An answer that a user gets is no failed call.
     assert [has_failed(call_row(call)) for call in result.calls] == [False, True, True]
     assert result.cost == pytest.approx((100 * 0.1 + 10 * 0.4) / 1e6)
+
+
+def test_the_question_about_a_reply_with_half_a_character_is_sent():
+    """HTTPX cannot encode a lone surrogate: the answer had no confidence, though `rcjax collect` gave it one."""
+    behave = script(small=[Response(completion("half \ud83d", usage=(100, 10))), verified(0.8)])
+    result, server = ask(behave, signal=signals.Verification())
+    assert "half ?" in server.requests[1]["messages"][0]["content"]
+    assert (result.status, result.text, len(server.requests)) == ("answered", "half \ud83d", 2)
+
+
+def test_a_request_that_was_never_sent_costs_nothing():
+    failed, _ = ask(script(), "half \ud83d")
+    assert [(call.error, call.cost, call.estimated) for call in failed.result.calls] == [
+        ("the client failed: UnicodeEncodeError", 0.0, False)
+    ] * 3
 
 
 # Money

@@ -36,12 +36,12 @@ def test_processes_share_totals_and_a_new_one_knows_what_the_dead_have_spent(pat
         page_of(one, "b").add(9.0)
         for process in (one, other, one):  # as often as it likes
             process.sync()
-        assert page_of(one).last_read() == (0.75 * turn, 0)
-        assert page_of(other).last_read() == (0.75 * turn, turn)
+        assert page_of(one).last_read() == (0.75 * turn, turn, 0)
+        assert page_of(other).last_read() == (0.75 * turn, turn, turn)
     third = TotalsFile(path)
     page_of(third)
     third.sync()
-    assert page_of(third).last_read() == (2.25, 3)
+    assert page_of(third).last_read() == (2.25, 3, 3)
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -62,13 +62,13 @@ def test_a_payment_that_a_full_disk_refused_is_written_later(path, monkeypatch):
     page_of(one).add(1.0)
     with pytest.raises(OSError, match="No space left"):
         one.sync()
-    assert page_of(one).last_read() == (3.0, 0)
+    assert page_of(one).last_read() == (3.0, 3, 0)
     monkeypatch.setattr(module.os, "write", real)
     one.sync()
     other = TotalsFile(path)
     page_of(other)
     other.sync()
-    assert page_of(other).last_read() == (3.0, 3)
+    assert page_of(other).last_read() == (3.0, 3, 3)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", b'{"totals": [[1]]}', b'{"totals": 3}', b"[" * 10**5])
@@ -103,8 +103,8 @@ def test_a_file_that_is_lost_is_written_anew_with_what_was_read_of_it(path, lost
     for process in (other, one, new):
         page_of(process)
         process.sync()
-    assert page_of(one).last_read() == (6.0, 1)
-    assert page_of(other).last_read() == page_of(new).last_read() == (6.0, 2)
+    assert page_of(one).last_read() == (6.0, 2, 1)
+    assert page_of(other).last_read() == page_of(new).last_read() == (6.0, 2, 2)
 
 
 def test_a_full_disk_leaves_the_file_as_it_was_where_it_would_grow(path, monkeypatch):
@@ -131,7 +131,7 @@ def test_a_full_disk_leaves_the_file_as_it_was_where_it_would_grow(path, monkeyp
     page_of(new)
     page_of(new, "b7")
     new.sync()
-    assert [page_of(new, name).last_read() for name in ("a", "b7")] == [(30.0, 30), (1.0, 1)]
+    assert [page_of(new, name).last_read() for name in ("a", "b7")] == [(30.0, 30, 30), (1.0, 1, 1)]
 
 
 def test_a_kill_before_a_shorter_file_is_cut_loses_nothing(path):
@@ -143,7 +143,7 @@ def test_a_kill_before_a_shorter_file_is_cut_loses_nothing(path):
     new = TotalsFile(path)
     page_of(new)
     new.sync()
-    assert page_of(new).last_read() == (1.0, 1)
+    assert page_of(new).last_read() == (1.0, 1, 1)
 
 
 def test_the_newest_count_of_queries_is_of_any_process(path):
@@ -152,7 +152,7 @@ def test_the_newest_count_of_queries_is_of_any_process(path):
     one = TotalsFile(path)
     page_of(one).add(1.0)
     one.sync()
-    assert page_of(one).last_read() == (6.0, 2)
+    assert page_of(one).last_read() == (6.0, 3, 2)
     assert page_of(one).query_count == (9.0, 1.8e9)
 
 
@@ -223,7 +223,9 @@ def test_a_sync_looks_at_each_row_once(path):
     start = time.process_time()
     other.sync()
     assert time.process_time() - start < 1.0
-    assert {other.total(f"client {client}", "month", (0.0, 4e9)).last_read() for client in range(3_000)} == {(2.0, 1)}
+    assert {other.total(f"client {client}", "month", (0.0, 4e9)).last_read() for client in range(3_000)} == {
+        (2.0, 2, 1)
+    }
 
 
 def test_payments_without_a_folder_are_unknown_until_it_is_back(path):
@@ -241,7 +243,7 @@ def test_without_a_file_nothing_is_shared():
     alone = TotalsFile(None)
     page_of(alone).add(1.0)
     alone.sync()
-    assert page_of(alone).last_read() == (1.0, 0)
+    assert page_of(alone).last_read() == (1.0, 1, 0)
 
 
 def test_a_slower_thread_does_not_write_an_older_total(path, monkeypatch):

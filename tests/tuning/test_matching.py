@@ -8,7 +8,7 @@ from helpers.judged_logs import judged_log
 from helpers.timed_logs import timed_log
 
 import rcjax
-from rcjax.policy.counted import Reference
+from rcjax.policy.error_kind import Reference
 from rcjax.policy.spec import Spec, Target, recorded_tuning
 from rcjax.solving.frontier.frontier import InfeasibleError
 from rcjax.tuning.certify import hold_out
@@ -62,7 +62,7 @@ def test_a_wider_margin_costs_no_more(log):
 def test_todays_stays_with_advice_if_no_cheaper_policy_keeps_to_the_margin(log):
     tuned = rcjax.tune(log.take(slice(60)), match=0.01, today=BEST, intervals=False)
     assert tuned.policy.models == (BEST,)
-    assert tuned.comparison.keeps_today
+    assert tuned.comparison.is_todays_policy
     assert tuned.advice.startswith(f"keep {BEST} alone: it costs $")
     assert any(
         "today's stays: no cheaper policy is shown to keep to 1 point on 60 queries" in note for note in tuned.notes

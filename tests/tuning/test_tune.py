@@ -15,9 +15,9 @@ from rcjax.policy.comparison import recorded_comparison
 from rcjax.policy.ladder import Period
 from rcjax.policy.spec import Spec, Target
 from rcjax.tuning import search
-from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.cross_validation import CrossValidation, Gain
 from rcjax.tuning.replaying.comparing import QueryLosses
+from rcjax.tuning.scoring import estimate_blending
 from rcjax.tuning.tune import _with_policy, describe_models, note_predicted, tune_in_stages
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -76,7 +76,7 @@ def test_at_a_budget_a_ladder_that_lost_on_queries_left_out_stays_with_a_note(lo
 )
 def test_a_search_by_the_model_is_that_of_solve_frontier(log, cascade):
     tuned = rcjax.tune(log, cascade=cascade, intervals=False, lam=1000.0)
-    expected = rcjax.solve_frontier(rcjax.fit(log), cascades=Spec(cascade=cascade).search)
+    expected = rcjax.solve_frontier(rcjax.fit(log), cascades=Spec(cascade=cascade).cascade)
     assert tuned.cross_validation is None
     assert tuned.advice == tuned.remarks[0]
     np.testing.assert_array_equal(tuned.frontier.cost, expected.cost)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 import math
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rcjax.serving.billing import BudgetSpentError, SpendingUnknownError
 from rcjax.serving.failures import NO_CREDIT, Failure, in_short
 
 
@@ -63,6 +65,16 @@ class ApiError(Exception):
 def invalid_field(field: str, problem: str, code: str = "invalid_value") -> ApiError:
     """Make the error of a field; `problem` is a predicate, such as "must be a number"."""
     return ApiError(400, f"{field} {problem}", code, field)
+
+
+def money_error(problem: BudgetSpentError | SpendingUnknownError) -> ApiError:
+    """Make the error of a request that the money of its policy or client does not cover, or may not cover."""
+    if isinstance(problem, SpendingUnknownError):
+        return ApiError(503, str(problem), "spending_unknown", retry_after=1.0)
+    reason = "budget_spent" if problem.client is None else "client_limit"
+    if problem.end is None:
+        return ApiError(429, str(problem), "too_many_requests", retry_after=1.0, counted_as=reason)
+    return ApiError(429, str(problem), reason, retry_after=problem.end - time.time(), no_retry=True)
 
 
 #: An endpoint's statuses for a fault of the gateway: its keys, credit or model names.

@@ -18,18 +18,17 @@ from typing import Any
 
 from rcjax._base.codec import visible
 from rcjax.policy.comparison import describe_rungs
-from rcjax.policy.counted import recorded_reference
 from rcjax.policy.decisions import Rule
+from rcjax.policy.error_kind import recorded_reference
 from rcjax.policy.following import PeriodBill
 from rcjax.policy.ladder import load_policy, with_following
 from rcjax.policy.policy import AbstractPolicy, Policy
-from rcjax.policy.signals import ReplyCheck, Signal
-from rcjax.policy.signals.signal import signal_by_name, signal_from_record
+from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.spec import recorded_request_settings, recorded_tuning
 from rcjax.serving.billing import describe_new_period
 from rcjax.serving.call_log import CallLog, ShadowCost, ShadowRate
 from rcjax.serving.cascade import Cascade, gather_all
-from rcjax.serving.endpoints import THINKING, Endpoint, checked_options
+from rcjax.serving.endpoints import THINKING, Endpoint, checked_options, within_token_limit
 from rcjax.serving.exchange import ModelCaller
 from rcjax.serving.gateway.chat_request import ChatRequest, RequestLimits
 from rcjax.serving.gateway.clients import KeyRing
@@ -394,7 +393,6 @@ class CatalogMaker:
         cascade = Cascade(
             with_following(policy, follows=policy.follows and settings.follow, period=period),
             {model: self.api_client(entry) for model, entry in called.items()},
-            signal={model: _named_signal(entry, records.get(model, {})) for model, entry in called.items()},
             log=self.log,
             ledger=self.ledger,
             name=name,
@@ -417,7 +415,8 @@ class CatalogMaker:
     def _with_recorded_options(self, model: ModelSettings, record: Mapping[str, Any]) -> ModelSettings:
         """Add the options of the tuning's requests, which the file's options replace, and the limit on tokens."""
         options = {**record.get("options", {}), **model.options}
-        return replace(model, options=self._with_token_limit(model, options), fixed=FIXED_OPTIONS)
+        limit, options = self.settings.limits.max_tokens, self._with_token_limit(model, options)
+        return replace(model, options=options, fixed=FIXED_OPTIONS, max_tokens=limit)
 
     def _shadow_models(self, policy: AbstractPolicy | None, models: Mapping[str, ModelSettings]) -> tuple[str, ...]:
         """Return the models for shadow queries besides the policy's own: the settings' and the policy's reference.
@@ -453,11 +452,11 @@ class CatalogMaker:
             for name, value in model.options.items()
             if name.startswith("extra_") or name in _OPERATOR_OPTIONS
         }
-        options = self._with_token_limit(model, kept)
+        options = within_token_limit(self._with_token_limit(model, kept), limits.max_tokens)
         return Endpoint(client, model.upstream_model, None, options, model.price, None, fixed=FIXED_OPTIONS)
 
     def _with_token_limit(self, model: ModelSettings, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options with the service's limit on tokens, if they have none of their own."""
+        """Return the options with the service's limit on tokens, by the endpoint's name for it, if they have none."""
         limit = self.settings.limits.max_tokens
         if limit is None or token_limit(options) is not None:
             return {**options}
@@ -467,12 +466,6 @@ class CatalogMaker:
 def _pass_policy(model: str) -> Policy:
     """Make a policy by which one model answers everything."""
     return Policy((model,), {}, {model: (Rule(1.0, "answer"),)}, {model: 0.0})
-
-
-def _named_signal(model: ModelSettings, record: Mapping[str, Any]) -> Signal | None:
-    """Return the signal that the file of models names; None if the policy records the same signal."""
-    recorded = model.signal in (None, record.get("signal")) and signal_from_record(record) is not None
-    return None if model.signal is None or recorded else signal_by_name(model.signal)
 
 
 def file_signature(path: Path) -> tuple[int, int, int] | None:

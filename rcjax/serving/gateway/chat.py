@@ -26,7 +26,7 @@ from rcjax.serving.call_log import Query
 from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.completions import text_or_calls
 from rcjax.serving.exchange import Exchange, Piece, calls_of
-from rcjax.serving.gateway.api_errors import ApiError, upstream_error
+from rcjax.serving.gateway.api_errors import ApiError, money_error, upstream_error
 from rcjax.serving.gateway.catalog import Catalog, Deployment, Settings
 from rcjax.serving.gateway.chat_request import ChatRequest, id_headers, parse_chat_request, read_object
 from rcjax.serving.gateway.clients import Client
@@ -204,14 +204,8 @@ class RequestHandler:
                     result = await self._keep_open(self._ask_model(deployment))
                 else:
                     result = await self._keep_open(self._ask_policy(deployment))
-        except BudgetSpentError as problem:
-            if problem.end is None:
-                code, counted_as = "too_many_requests", "budget_spent"
-                raise ApiError(429, str(problem), code, retry_after=1.0, counted_as=counted_as) from None
-            wait = problem.end - time.time()
-            raise ApiError(429, str(problem), "budget_spent", retry_after=wait, no_retry=True) from None
-        except SpendingUnknownError as problem:
-            raise ApiError(503, str(problem), "spending_unknown", retry_after=1.0) from None
+        except (BudgetSpentError, SpendingUnknownError) as problem:
+            raise money_error(problem) from None
         seconds = time.perf_counter() - self.start
         reason = next(iter(self._why_not_judged), None)
         billing = None if deployment is None else deployment.cascade.billing
@@ -271,7 +265,7 @@ class RequestHandler:
 
     async def _ask_policy(self, deployment: Deployment) -> Result:
         query = self._make_query()
-        reserve_client_money.set(self.context.reserve_money)
+        reserve_client_money.set(lambda cost: self.context.reserve_money(lambda: cost))
         try:
             return await deployment.cascade.ask(
                 query.messages,

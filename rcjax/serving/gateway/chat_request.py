@@ -20,7 +20,7 @@ from rcjax.policy.signals.answers import PLAIN, request_form_of, strict_json
 from rcjax.serving.gateway.api_errors import ApiError, invalid_field
 from rcjax.serving.models_file import SERVER_OPTIONS
 from rcjax.serving.openai_client import RequestMemory, request_memory
-from rcjax.serving.usage import TOKEN_LIMITS, token_limit
+from rcjax.serving.usage import TOKEN_LIMITS, reply_samples, token_limit
 
 _MAX_NAME_LENGTH = 64  # characters of a field's name that a message repeats
 
@@ -142,11 +142,6 @@ class ChatRequest:
     def top_logprobs(self) -> int:
         """Number of likeliest tokens that the client wants."""
         return cast(int, self.fields.get("top_logprobs") or 0)
-
-    @property
-    def samples(self) -> int:
-        """Number of answers that the client wants."""
-        return cast(int, self.fields.get("n") or 1)
 
     def options(self, *, judged: bool, checked: Container[str] = ()) -> dict[str, Any]:
         """Return the fields as options of OpenAI's client.
@@ -330,14 +325,14 @@ def require_permitted_fields(request: ChatRequest, limits: RequestLimits) -> Non
             raise invalid_field(f"tools[{index}].type", f"{problem} (--allow-field tools)", "unsupported_parameter")
     if tokens is None:
         return
-    max_tokens = token_limit(request.fields)
+    answers, reason = reply_samples(request.fields), f"all answers together may have {tokens:,} tokens"
+    if answers > tokens:
+        raise invalid_field("n", f"must be at most {tokens:,}: {reason}")
     for name in TOKEN_LIMITS:
-        if name in request.fields and max_tokens is not None and max_tokens > tokens:
-            raise invalid_field(
-                name, f"must be at most {tokens // request.samples:,}: all answers together may have {tokens:,} tokens"
-            )
-    if max_tokens is None and request.samples > 1:
-        raise invalid_field("n", f"needs max_tokens: all answers together may have {tokens:,} tokens")
+        if (token_limit({name: request.fields.get(name)}) or 0) > tokens // answers:
+            raise invalid_field(name, f"must be at most {tokens // answers:,}: {reason}")
+    if answers > 1 and token_limit(request.fields) is None:
+        raise invalid_field("n", f"needs max_tokens: {reason}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from starlette.datastructures import Headers
 from rcjax._base.codec import Between, Reads, Record, read_table, read_value
 from rcjax._base.files import lock_folder_of, write_atomically
 from rcjax.policy.ladder import Period, split_per_period
-from rcjax.serving.billing import SpendingUnknownError, format_minute, is_enough, reserving
+from rcjax.serving.billing import BudgetSpentError, SpendingUnknownError, format_minute, is_enough, reserving
 from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.totals import Total, TotalStore
 
@@ -250,10 +250,6 @@ class _ClientState:
     """Number of requests that have been admitted and have not ended."""
     reserved: dict[object, float] = field(default_factory=dict)
     """Money put aside for each of the admitted requests."""
-    minute_end: float = 0.0
-    """End of the minute of the last request, in seconds since 1970."""
-    requests_in_minute: int = 0
-    """Number of requests in the minute of the last request."""
 
 
 _RESERVATION: ContextVar[object] = ContextVar("reservation", default=None)
@@ -279,7 +275,7 @@ class ClientLimits:
             problem = f"{client.name} may have {client.max_concurrent} requests in progress at once: try again"
             raise ApiError(429, problem, "too_many_requests", retry_after=1.0, counted_as="client_limit")
         if client.requests is not None:
-            self._count_request(client.name, client.requests, state, now)
+            self._count_request(client.name, client.requests, now)
         state.admitted += 1
         try:
             yield
@@ -290,7 +286,7 @@ class ClientLimits:
     def reserve(self, client: Client, estimate_cost: Callable[[], float]) -> Iterator[None]:
         """Put aside the money that a request may cost its client, if the client's money is limited.
 
-        Raises ApiError 429 if less is left, SpendingUnknownError while the client's spending is unknown.
+        Raises BudgetSpentError if less is left, and SpendingUnknownError while the client's spending is unknown.
         """
         if client.name is None or client.money is None:
             yield
@@ -301,16 +297,11 @@ class ClientLimits:
             raise SpendingUnknownError(client.name)
         cost = estimate_cost()
         state = self._by_client.setdefault(client.name, _ClientState())
-        every, bounds = client.money.every, client.money.bounds(now)
-        left = client.money.money - total.last_read().money_of_all
+        left = client.money.money - total.last_read().money
         if not is_enough(left, cost):
-            problem = f"{client.name} may spend {client.money}, and the money left does not cover this request"
-            message = f"{problem}: the next {every} begins {format_minute(bounds[1])}"
-            raise ApiError(429, message, "client_limit", retry_after=bounds[1] - now, no_retry=True)
+            raise BudgetSpentError(client.money, client.money.bounds(now)[1], client.name)
         if not is_enough(left - math.fsum(state.reserved.values()), cost):
-            reason = "its running requests have reserved the money that is left"
-            message = f"{client.name} may spend {client.money}, and {reason}: try again"
-            raise ApiError(429, message, "too_many_requests", retry_after=1.0, counted_as="client_limit")
+            raise BudgetSpentError(client.money, None, client.name)
         with reserving(state.reserved, cost) as key:
             token = _RESERVATION.set(key)
             try:
@@ -331,22 +322,24 @@ class ClientLimits:
         now = time.time()
         for client in clients:
             self._total(client, now)
+            if client.requests is not None:
+                self._minute_total(client.name or "", now)
 
     def _total(self, client: Client, now: float) -> Total:
         return self._totals.total(_total_key(client.name or ""), client.period.every, client.period.bounds(now))
 
-    def _count_request(self, name: str, limit: int, state: _ClientState, now: float) -> None:
+    def _minute_total(self, name: str, now: float) -> tuple[Total, float]:
+        """Return (the total of a client's requests in this minute, the end of the minute)."""
+        end = now - now % _MINUTE + _MINUTE
+        return self._totals.total(_total_key(name), "minute", (end - _MINUTE, end)), end
+
+    def _count_request(self, name: str, limit: int, now: float) -> None:
         """Count a request in its minute, together with other workers. Raises ApiError 429 beyond the limit."""
-        start = now - now % _MINUTE
-        end = start + _MINUTE
-        if state.minute_end != end:
-            state.minute_end, state.requests_in_minute = end, 0
-        total = self._totals.total(_total_key(name), "minute", (start, end))
-        if state.requests_in_minute + int(total.last_read().queries_of_others) >= limit:
+        total, end = self._minute_total(name, now)
+        if total.last_read().queries >= limit:
             problem = f"{name} may send {limit:,} requests a minute: the next one begins {format_minute(end)}"
             raise ApiError(429, problem, "client_limit", retry_after=end - now)
         total.add(0.0, 1)
-        state.requests_in_minute += 1
 
 
 def _total_key(name: str) -> str:

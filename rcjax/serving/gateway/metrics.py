@@ -253,6 +253,6 @@ def _forget_ended(folder: str) -> None:
     for pid in pids if sys.platform != "win32" else ():  # there, the signal would end the process
         try:
             os.kill(pid, 0)
-        except ProcessLookupError:
+        except OSError:  # there is no such process, or one of another user has got its id
             with suppress(FileNotFoundError):  # another worker removed the files first
                 mark_process_dead(pid, folder)

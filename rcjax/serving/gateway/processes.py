@@ -202,25 +202,12 @@ def serve(settings: Settings, host: str, port: int, workers: int, announce: Call
         if workers > 1:
             _WorkerSupervisor(config, sockets).run()
         else:
-            server = _SingleServer(config)
-            server.run(sockets)
-            if server.was_interrupted:
-                raise KeyboardInterrupt
+            signal.signal(signal.SIGTERM, lambda *_: None)  # Uvicorn raises it once more at its end: status 0
+            _SingleServer(config).run(sockets)
 
 
 class _SingleServer(Server):
-    """Uvicorn's server in one process. A signal ends it with status 0, as it ends several workers."""
-
-    was_interrupted = False
-    """Whether a keyboard interrupt ended it."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Handle signals while serving, and do not raise them again afterwards, because they have been handled."""
-        with super().capture_signals():
-            yield
-            self.was_interrupted = signal.SIGINT in self._captured_signals
-            self._captured_signals.clear()
+    """Uvicorn's server in one process."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Shut down. A second signal cancels the requests in progress, which is not logged as an error."""

@@ -29,10 +29,9 @@ from rcjax.logs.log import Log
 from rcjax.logs.oddities import find_unsure, measure_unevenness
 from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANCE_LEVEL
 from rcjax.model.goodness_of_fit.reliability import SampleMean, excess_over_limit, holm_adjusted, rise_of_mean
-from rcjax.policy.counted import ERRORS, Counted
+from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.policy.spec import Spec
-from rcjax.solving.frontier.points import CascadeSet
+from rcjax.policy.spec import CascadeSet, Spec
 from rcjax.tuning.replaying.comparing import paired_error
 
 #: Verdict on one figure; a policy gets a `PolicyDecision`.
@@ -53,7 +52,7 @@ class FindingKind:
     name: str
     """Name in JSON, such as "calibration error"."""
     label: str
-    """Name on screens; {noun} stands for the kind of error that is counted."""
+    """Name on screens; {noun} stands for the kind of error."""
     limits: Limits
     """Limits from which on a figure is doubtful and bad; lower figures are worse where `bad` is the smaller limit."""
     unit: Literal["share", "points", "number"] = "share"
@@ -73,7 +72,7 @@ class FindingKind:
 
         Args:
             subject, figure, advice, p_value, verdict: as the fields of `Finding`.
-            noun: the kind of error that is counted.
+            noun: the kind of error.
         """
         kind = dataclasses.replace(self, label=self.label.format(noun=noun))
         return Finding(kind, subject, figure, p_value, verdict, advice)
@@ -84,7 +83,7 @@ class Finding:
     """A figure with its verdict, and advice if the verdict is not fine."""
 
     kind: FindingKind
-    """Kind of the finding; its label names the kind of error that is counted."""
+    """Kind of the finding; its label names the kind of error."""
     subject: str
     """Model that the figure describes; empty for the log as a whole."""
     figure: float
@@ -321,9 +320,9 @@ class ModelCalibration:
     states_confidence: bool
     """Whether the model states its confidences."""
 
-    def findings(self, counted: Counted = ERRORS) -> Iterator[Finding]:
+    def findings(self, error_kind: ErrorKind = ERRORS) -> Iterator[Finding]:
         """Assess accuracy, calibration error, the separation of better answers, and the share of certain answers."""
-        yield self._accuracy_finding(counted.noun)
+        yield self._accuracy_finding(error_kind.noun)
         yield self._calibration_finding()
         yield self._separation_finding()
         yield self._certain_finding()
@@ -400,9 +399,9 @@ class Promise:
     cost_band: np.ndarray
     """Half-width of the 90 % band of `cost` − `predicted_cost`."""
 
-    def findings(self, counted: Counted = ERRORS) -> Iterator[Finding]:
+    def findings(self, error_kind: ErrorKind = ERRORS) -> Iterator[Finding]:
         """Assess whether the error and the cost of policies are no higher than promised when they were tuned."""
-        for name, noun in (("error", counted.noun), ("cost", "cost")):
+        for name, noun in (("error", error_kind.noun), ("cost", "cost")):
             gap = self._gap(name)
             off = f"{100 * gap.figure:.1f} points" if name == "error" else percent(gap.figure)
             why = "go by what rcjax evaluate shows on fresh queries, and tune on queries like those to come"
@@ -412,7 +411,7 @@ class Promise:
             advice = f"{finding} than expected, mean over the curve: {why}"
             is_lower = gap.direction == "lower"  # which no service regrets
             verdict = "fine" if is_lower else verdict_of(f"predicted {name}", gap.figure, by_chance=gap.by_chance)
-            yield _assess(f"predicted {name}", "", gap.figure, advice, verdict=verdict, noun=counted.noun)
+            yield _assess(f"predicted {name}", "", gap.figure, advice, verdict=verdict, noun=error_kind.noun)
 
     def describe(self) -> str:
         """Describe in words how far error and cost are from the promise.
@@ -481,22 +480,22 @@ class PrimaryFigure:
         """Whether most of the standard error comes from the queries tuned on, which are fewer than those of the log."""
         return 0 < self.n_expected < 0.8 * self.n
 
-    def error_finding(self, counted: Counted = ERRORS) -> Finding:
+    def error_finding(self, error_kind: ErrorKind = ERRORS) -> Finding:
         """Return the finding on an error; for a difference from a rival, the finding on it beside its margin."""
         kind, figure = FINDING_KINDS["error"], self.gap
         if self.rival is not None:
             kind, figure = FINDING_KINDS["difference"], self.observed
             kind = dataclasses.replace(kind, limits=Limits(*(self.expected + limit for limit in kind.limits)))
             advice = (
-                f"the policy has {100 * self.observed:.1f} points more {counted.noun} than {self.rival}, where "
+                f"the policy has {100 * self.observed:.1f} points more {error_kind.noun} than {self.rival}, where "
                 f"{100 * self.expected:.3g} were to be the most"
             )
         else:
             expected = percent(self.expected)
             if self.interval is not None:
                 expected += f" ({' to '.join(percent(end) for end in self.interval)})"
-            advice = f"the policy {counted.does(percent(self.observed))}, where {expected} was expected"
-        return kind.finding("", figure, advice, p_value=self.p_value, noun=counted.noun)
+            advice = f"the policy {error_kind.does(percent(self.observed))}, where {expected} was expected"
+        return kind.finding("", figure, advice, p_value=self.p_value, noun=error_kind.noun)
 
     def money_finding(self, spec: Spec) -> Finding:
         """Return the finding on a bill; beside a budget (`n_expected` is 0), on the cheapest rung of a ladder.

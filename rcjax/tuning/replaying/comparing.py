@@ -21,13 +21,13 @@ import numpy as np
 from rcjax._base.figures import Z_ONE_SIDED_95, choose_unit, count, percent
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
-from rcjax.model.label_outcomes import corrected_log, expected_outcomes
+from rcjax.model.label_outcomes import corrected_log, expected_log
 from rcjax.policy.comparison import IN_SERVICE, Comparison, Rival, Role
-from rcjax.policy.counted import ERRORS, Counted, penalised
+from rcjax.policy.error_kind import ERRORS, ErrorKind, penalised
 from rcjax.policy.ladder import Ladder, penalty
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, recorded_tuning
-from rcjax.solving.frontier.hull import shares_at_bill
+from rcjax.solving.frontier.points import shares_at_bill
 from rcjax.tuning.replaying.replay import replay_queries, replay_rungs, replay_stream
 from rcjax.tuning.replaying.walk import require_complete
 
@@ -95,7 +95,8 @@ class QueryLosses(NamedTuple):
 def single_model_errors(log: Log) -> np.ndarray:
     """Return the error of each single model of a log, by its labels: (k,)."""
     answered = np.asarray(log.answered)
-    return 1 - (expected_outcomes(log) * answered).sum(0) / np.maximum(answered.sum(0), 1)
+    right = np.asarray(expected_log(log).correct, float)
+    return 1 - (right * answered).sum(0) / np.maximum(answered.sum(0), 1)
 
 
 def single_model_figures(log: Log, model: str) -> tuple[float, float]:
@@ -427,7 +428,7 @@ class Difference(NamedTuple):
         loss, se = self.error_difference + lam * self.cost_difference, math.hypot(self.error_se, lam * self.cost_se)
         return "better" if loss < -Z_ONE_SIDED_95 * se else "worse" if loss > Z_ONE_SIDED_95 * se else "alike"
 
-    def describe(self, counted: Counted = ERRORS) -> str:
+    def describe(self, error_kind: ErrorKind = ERRORS) -> str:
         """Describe the figures in words.
 
         >>> print(Difference(100, 40, 20, -0.012, 0.005, 1e-5, 1e-6).describe())
@@ -438,9 +439,9 @@ class Difference(NamedTuple):
         points += " more" if self.error_difference > 0 else " less"
         money = choose_unit([abs(self.cost_difference)]).full(abs(self.cost_difference))
         which = f"answers {self.differing:,} of {count(self.queries, 'query')} otherwise ({labelled})"
-        return f"{which}: {points} {counted.noun} at {money} {'more' if self.cost_difference > 0 else 'less'}"
+        return f"{which}: {points} {error_kind.noun} at {money} {'more' if self.cost_difference > 0 else 'less'}"
 
-    def describe_exchange(self, lam: float, counted: Counted = ERRORS) -> str:
+    def describe_exchange(self, lam: float, error_kind: ErrorKind = ERRORS) -> str:
         """Return what an avoided error costs, and what it is worth at λ; "" if no error is exchanged for money.
 
         >>> print(Difference(100, 40, 20, -0.012, 0.005, 1e-5, 1e-6).describe_exchange(2000.0))
@@ -448,7 +449,7 @@ class Difference(NamedTuple):
         """
         if not lam or self.error_difference * self.cost_difference >= 0:
             return ""
-        avoided = counted.unit.removeprefix("one ").removeprefix("a ")
+        avoided = error_kind.unit.removeprefix("one ").removeprefix("a ")
         costs = f"each {avoided} avoided costs ${-self.cost_difference / self.error_difference:.3g} here"
         return f"{costs}; by the target of the policy in service it is worth ${1 / lam:.3g}"
 

@@ -139,3 +139,23 @@ def test_a_compressed_stream_is_named_in_the_error(service):
     error = service.ask(model="large", stream=True).json["error"]
     assert "compressed, which was not asked for" in error["message"]
     assert service.log_rows()[0]["error"].startswith("malformed answer: compressed")
+
+
+@pytest.mark.parametrize("by", ["policy", "large"])
+@pytest.mark.parametrize(
+    ("choices", "status"),
+    [
+        ([{}], 502),  # they were answers, in which clients found no message
+        ([{"index": 0, "finish_reason": "stop", "message": None}], 502),
+        ([None], 502),
+        ([None, completion("B")["choices"][0]], 200),  # a policy answered, and a model did not
+        ([{"index": 0, "finish_reason": "content_filter"}], 200),
+    ],
+)
+def test_a_choice_without_a_message_is_no_answer(choices, status, by):
+    body = completion("B") | {"choices": choices}
+    with gateway(behave=lambda request, headers: Response(body), limits={"retries": 0}) as service:
+        reply = service.ask(model=by)
+        assert reply.status == status
+        if status == 200:
+            assert reply.json["choices"][0]["message"]["role"] == "assistant"

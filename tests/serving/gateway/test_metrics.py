@@ -99,3 +99,17 @@ def test_several_workers_are_added_up(tmp_path):
     assert page["requests_total", ("model", "large"), ("policy", "support"), ("status", "answered")] == 2
     assert page["request_seconds_sum", ("policy", "support")] == 1.0
     assert page["confidence_bucket", ("le", "0.8"), ("model", "small"), ("policy", "support")] == 2
+
+
+def test_the_id_of_an_ended_worker_may_belong_to_another_user(tmp_path, monkeypatch, metrics):
+    """The page was then an error for ever."""
+    monkeypatch.setenv(METRICS_FOLDER, str(tmp_path))
+    ended = tmp_path / "gauge_livesum_4242.db"
+    ended.write_bytes(b"")
+
+    def kill(pid, signal):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "kill", kill)
+    assert metrics.text()[0] == b""
+    assert not ended.exists()

@@ -16,9 +16,9 @@ from test_followed_bills import ladder
 
 from rcjax._base import files
 from rcjax.policy.ladder import Period
-from rcjax.serving.billing import SpendingUnknownError
+from rcjax.serving.billing import BudgetSpentError, SpendingUnknownError
 from rcjax.serving.gateway import clients
-from rcjax.serving.gateway.api_errors import ApiError
+from rcjax.serving.gateway.api_errors import ApiError, money_error
 from rcjax.serving.gateway.catalog import METRICS_FOLDER, Settings
 from rcjax.serving.gateway.clients import Client, ClientLimits, KeyRing, add_key
 from rcjax.serving.totals import TotalsFile
@@ -184,12 +184,13 @@ def test_requests_reserve_money_and_the_rest_is_the_limit(keys, fields):
 def test_a_request_refused_for_reserved_money_may_be_tried_again_at_once():
     client, limits = Client("0" * 64, money=Period(1.0, "month"), name="a"), ClientLimits(TotalsFile(None))
     with limits.reserve(client, lambda: 0.6):
-        with pytest.raises(ApiError, match=r"its running requests have reserved .*try again") as refused:
+        with pytest.raises(BudgetSpentError, match=r"running requests have reserved .*try again") as refused:
             limits.reserve(client, lambda: 0.6).__enter__()
-        assert (refused.value.headers, refused.value.reason) == ({"retry-after": "1"}, "client_limit")
-        with pytest.raises(ApiError, match="the next month begins") as refused:
+        error = money_error(refused.value)
+        assert (error.headers, error.reason) == ({"retry-after": "1"}, "client_limit")
+        with pytest.raises(BudgetSpentError, match="the next month begins") as refused:
             limits.reserve(client, lambda: 1.1).__enter__()
-        assert refused.value.headers["x-should-retry"] == "false"
+        assert money_error(refused.value).headers["x-should-retry"] == "false"
 
 
 def test_no_money_is_spent_while_the_file_of_the_clients_spending_fails(tmp_path):
@@ -217,7 +218,7 @@ def test_what_a_running_request_has_paid_is_not_reserved_too():
         limits.pay(client, 0.5)
         with limits.reserve(client, lambda: 0.25):
             limits.pay(client, 0.5)  # more than was expected: the rest of the first reservation stays
-        with pytest.raises(ApiError):
+        with pytest.raises(BudgetSpentError):
             limits.reserve(client, lambda: 0.01).__enter__()
 
 
@@ -378,6 +379,18 @@ def test_workers_without_a_log_share_what_clients_have_used(log, keys, tmp_path,
     other.sync()
     with pytest.raises(ApiError, match="a may send 2 requests a minute"), ClientLimits(other).admit(client):
         pass
+
+
+def test_a_restart_forgets_no_request_of_the_minute(keys, tmp_path, monkeypatch):
+    """Each start admitted as many requests as a minute may have."""
+    keys.add("a", "requests = 3")
+    now = time.time() // 60 * 60 + 30  # within a minute
+    monkeypatch.setattr(time, "time", lambda: now)
+    for allowed in (3, 0):
+        with gateway(behave=behave, keys_file=keys.path, log=tmp_path / "calls.jsonl") as service:
+            statuses = [keys.ask(service, "a").status for _ in range(4)]
+            assert statuses == [200] * allowed + [429] * (4 - allowed)
+            service.app.state.gateway._totals.sync()
 
 
 @pytest.mark.thorough

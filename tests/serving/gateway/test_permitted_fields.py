@@ -124,6 +124,7 @@ def test_the_limit_on_tokens_holds_for_all_answers_to_a_request(service):
         ({"max_tokens": 1001}, "max_tokens"),
         ({"max_completion_tokens": 10**9}, "max_completion_tokens"),
         ({"max_tokens": 101, "n": 10}, "max_tokens"),
+        ({"max_tokens": 10, "max_completion_tokens": 1001}, "max_completion_tokens"),
         ({"n": 2}, "n"),
     ):
         error = service.ask(**fields).json["error"]
@@ -135,3 +136,23 @@ def test_a_judged_answer_without_a_limit_gets_the_limit_of_the_service():
     with gateway(behave=behave, limits={"max_tokens": 64}) as service:
         assert asked(service)["max_tokens"] == 64
         assert asked(service, max_tokens=3)["max_tokens"] == 3
+        error = service.ask(n=65, max_tokens=1).json["error"]
+        assert (error["param"], error["message"]) == (
+            "n",
+            "n must be at most 64: all answers together may have 64 tokens",
+        )
+
+
+@pytest.mark.parametrize("limit", ["max_tokens = 8000", 'max_tokens = "8000"', "extra_body = { max_tokens = 8000 }"])
+def test_the_limit_of_the_service_holds_over_the_file_and_over_all_votes(limit):
+    tables = dict.fromkeys(("small", "large"), f"options = {{ {limit} }}")
+    for signal, most in (("choice", 100), ("votes", 20)):
+        with gateway(behave=behave, limits={"max_tokens": 100}, tables=tables, signal=signal) as service:
+            assert asked(service)["max_tokens"] == most
+            assert asked(service, max_tokens=most // 2)["max_tokens"] <= most
+            assert asked(service, model="large")["max_tokens"] == 100
+    with (
+        pytest.raises(ValueError, match="4 tokens are too few for 5 answers that vote: raise the limit"),
+        gateway(behave=behave, limits={"max_tokens": 4}, signal="votes"),
+    ):
+        pass

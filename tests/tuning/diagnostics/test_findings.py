@@ -7,7 +7,7 @@ import pytest
 
 import rcjax
 from rcjax._base.figures import choose_unit
-from rcjax.policy.counted import ERRORS
+from rcjax.policy.error_kind import ERRORS
 from rcjax.policy.ladder import Queries
 from rcjax.policy.spec import Spec
 from rcjax.tuning.cross_validation import Gain

@@ -11,7 +11,7 @@ import rcjax
 from benchmarks import drift as changes
 from rcjax.logs import LogError
 from rcjax.logs.log import FailedCalls
-from rcjax.policy.counted import Reference
+from rcjax.policy.error_kind import Reference
 from rcjax.policy.ladder import with_provenance
 from rcjax.tuning.diagnostics import policy_check
 from rcjax.tuning.diagnostics.decision import Replacement

@@ -11,7 +11,7 @@ import pytest
 
 import rcjax
 from rcjax.logs.log import HandLabels
-from rcjax.policy.counted import ERRORS
+from rcjax.policy.error_kind import ERRORS
 from rcjax.policy.ladder import Period, with_following, with_provenance
 from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.diagnostics import decision
