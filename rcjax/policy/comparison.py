@@ -99,10 +99,7 @@ class Rival(Record):
 def describe_gap(difference: float, se: float, noun: str = "", number: str = "") -> str:
     """Describe a difference of errors and its standard error in points, for a table or, with a noun, a sentence.
 
-    Args:
-        difference, se: the difference and its standard error.
-        noun: noun of the counted quantity; empty for a table.
-        number: the difference as a number of answers, in words; empty to leave it out.
+    `number` is the difference as a number of answers, in words; empty to leave it out.
 
     >>> describe_gap(-0.005, 0.009), describe_gap(-0.005, 0.009, "error"), describe_gap(0.0, 0.001, "error")
     ('-0.5 ± 0.9', '0.5 ± 0.9 points less error than', 'the same error (± 0.1 points) as')
@@ -178,13 +175,7 @@ class Comparison(Record):
     assumed: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values, with the saving beside each rival and the ends of both differences.
-
-        >>> today = Rival("large", "today", 0.12, 2e-4, error_difference=0.003, se=0.006, saving_se=1e-5)
-        >>> row = Comparison(0.123, 5e-5, 300, True, (today,)).to_json()["rivals"][0]
-        >>> [f"{end:.3g}" for end in row["saving_interval"]]
-        ['0.000134', '0.000166']
-        """
+        """Return the fields as JSON values, with the saving beside each rival and the ends of both differences."""
         document = to_json_value(self)
         for row, rival in zip(document["rivals"], self.rivals, strict=True):
             saving, spread = rival.cost - self.cost, Z_ONE_SIDED_95 * rival.saving_se
