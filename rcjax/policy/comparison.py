@@ -99,7 +99,10 @@ class Rival(Record):
 def describe_gap(difference: float, se: float, noun: str = "", number: str = "") -> str:
     """Describe a difference of errors and its standard error in points, for a table or, with a noun, a sentence.
 
-    `number` is the difference as a number of answers, in words; empty to leave it out.
+    Args:
+        difference, se: the difference and its standard error.
+        noun: noun of the counted quantity; empty for a table.
+        number: the difference as a number of answers, in words; empty to leave it out.
 
     >>> describe_gap(-0.005, 0.009), describe_gap(-0.005, 0.009, "error"), describe_gap(0.0, 0.001, "error")
     ('-0.5 ± 0.9', '0.5 ± 0.9 points less error than', 'the same error (± 0.1 points) as')
