@@ -20,7 +20,8 @@ from matplotlib.figure import Figure
 import rcjax
 from rcjax._base.figures import Money, choose_unit
 from rcjax._base.files import write_atomically
-from rcjax.cli.replays import FRESH, MARGIN
+from rcjax.cli.replays import FRESH
+from rcjax.policy.spec import MARGIN
 from rcjax.report.page import style, to_svg
 from rcjax.report.plots import BLACK, ORANGE, plot_frontier
 

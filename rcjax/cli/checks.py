@@ -28,6 +28,7 @@ from rcjax.cli.console import (
     fold_names,
     make_table,
     staged,
+    warn,
 )
 from rcjax.cli.inputs import (
     at_traffic_of,
@@ -54,7 +55,7 @@ from rcjax.cli.options import (
 from rcjax.policy.comparison import Comparison, recorded_comparison
 from rcjax.policy.error_kind import BY_ANSWER, recorded_error_kind, recorded_reference
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.policy.spec import Spec, Target, recorded_tuning
+from rcjax.policy.spec import MARGIN, Spec, Target, recorded_tuning
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
@@ -133,6 +134,12 @@ def advise_next(facts: Mapping[str, Any], retune: str) -> tuple[str, str]:
     """Return (advice of the decision, command); the command is empty unless the advice is to tune again."""
     decision = facts["decision"]
     return decision["advice"], retune if decision["tune_again"] else ""
+
+
+def _note_default(spec: Spec) -> None:
+    """Say which target is taken if none is given."""
+    if spec.target is None and spec.is_by_labels:
+        warn(f"no target given: --match {100 * MARGIN:g}%", "note")
 
 
 def tune_and_retune(log: Path, test: Path, reading: LogOptions, spec: Spec, target: Target) -> str:
@@ -337,10 +344,10 @@ def diagnose(
     with steps("testing"):
         frontier = None if cascade is None else rcjax.solve_frontier(model, cascades=cascade)
         diagnosis = rcjax.diagnose(model, examined, training=training, frontier=frontier)
-    document, retune, default = diagnosis.to_json(), "", None
+    document, retune = diagnosis.to_json(), ""
     if test is not None and fresh is not None:
-        given, spec = spec.target, spec.with_default_target(float(training.cost[-1]))
-        default = spec.target if given is None else None
+        _note_default(spec)
+        spec = spec.with_default_target(float(training.cost[-1]))
         with steps("checking the policy"):
             policy = rcjax.tune(training, spec).policy
             assert policy is not None  # as there is a target
@@ -351,20 +358,14 @@ def diagnose(
             document |= {"findings": [finding.to_json() for finding in findings], "verdict": worst_verdict(findings)}
         assert spec.target is not None  # the default at least
         retune = tune_and_retune(log, test, reading, spec, spec.target)
-    conclude(document, partial(show_diagnosis, document, retune, show_all=all_, default=default), as_json=json_)
+    conclude(document, partial(show_diagnosis, document, retune, show_all=all_), as_json=json_)
 
 
 @escape_arguments
-def show_diagnosis(
-    document: Mapping[str, Any], retune: str = "", *, show_all: bool = False, default: Target | None = None
-) -> None:
+def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, show_all: bool = False) -> None:
     """Print a diagnosis (its JSON form): the decision, the promise, the advice, then the findings.
 
-    Args:
-        document: the diagnosis.
-        retune: command that tunes again.
-        show_all: print every finding, and not the worst of each kind.
-        default: target of the decision if none was given.
+    Only the worst finding of each kind is printed, unless `show_all` is set. `retune` is the command that tunes again.
     """
     from rcjax.tuning.diagnostics.findings import Promise  # which imports JAX
 
@@ -373,7 +374,6 @@ def show_diagnosis(
     models, queries = count(len(document["models"]), "model"), count(document["n"], "query")
     screen.print(f"{Path(document['source']).name}: {models}, {queries} that all answered; {held_out}\n")
     check = document.get("check")
-    _print_default(screen, default)
     if check:
         show_decision(screen, check)
         screen.print()
@@ -539,6 +539,7 @@ def report(
     with steps("reading"):
         training, fresh = read_pair(log, test, **options)
     require_plausible_budget(spec.target, training, reading.really)
+    _note_default(spec)
     with steps("tuning, drawing the log again, and checking"):
         findings = rcjax.make_report(training, spec, test=fresh)
     findings = dataclasses.replace(findings, command=command("tune", log, **reading.as_options()))
@@ -549,24 +550,13 @@ def report(
     with steps("writing the page"):
         problem = attempt(lambda: findings.save(out))
     document = findings.to_json() | ({} if problem else {"written": str(out)})
-    default = None if findings.has_target else findings.start
-    show = partial(_show_report, findings.headline(), None if problem else out, check, retune, default)
+    show = partial(_show_report, findings.headline(), None if problem else out, check, retune)
     conclude(document, show, as_json=json_, problem=problem)
 
 
-def _print_default(screen: Screen, default: Target | None) -> None:
-    """Print the default target, if it was taken."""
-    if default is not None and default.name == "match":
-        screen.print(f"No target given: --match {100 * default.value:g}%.")
-
-
 @escape_arguments
-def _show_report(
-    headline: str, written: Path | None, check: Mapping[str, Any] | None, retune: str, default: Target | None
-) -> None:
-    """Print the decision, if there is a check, the advice and the next step; `default`: the target if none is given."""
+def _show_report(headline: str, written: Path | None, check: Mapping[str, Any] | None, retune: str) -> None:
     screen = Screen()
-    _print_default(screen, default)
     if check:
         show_decision(screen, check)
     screen.print(headline)

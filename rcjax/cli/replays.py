@@ -35,7 +35,7 @@ from rcjax.policy.comparison import advise
 from rcjax.policy.error_kind import recorded_error_kind
 from rcjax.policy.ladder import Queries
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.policy.spec import Spec, recorded_tuning
+from rcjax.policy.spec import MARGIN, Spec, recorded_tuning
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from rcjax.tuning.diagnostics.decision import Replacement
     from rcjax.tuning.tune import Tuned
 
-MARGIN = 0.01  # error that the demo's policy may have above today's
 FRESH = 10_000  # fresh queries of the demo
 _FRESH = "Log of fresh queries, as for rcjax check; without it, only the prices are new."
 _QUERIES_A_MONTH = 3_000_000  # 100,000 a day

@@ -178,13 +178,7 @@ class Comparison(Record):
     assumed: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values, with the saving beside each rival and the ends of both differences.
-
-        >>> today = Rival("large", "today", 0.12, 2e-4, error_difference=0.003, se=0.006, saving_se=1e-5)
-        >>> row = Comparison(0.123, 5e-5, 300, True, (today,)).to_json()["rivals"][0]
-        >>> [f"{end:.3g}" for end in row["saving_interval"]]
-        ['0.000134', '0.000166']
-        """
+        """Return the fields as JSON values, with the saving beside each rival and the ends of both differences."""
         document = to_json_value(self)
         for row, rival in zip(document["rivals"], self.rivals, strict=True):
             saving, spread = rival.cost - self.cost, Z_ONE_SIDED_95 * rival.saving_se

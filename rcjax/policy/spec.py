@@ -193,7 +193,7 @@ class SpecError(ValueError):
         return re.sub(r"\{(\w+)\}", lambda option: name(option[1]), self._problem)
 
 
-_MARGIN = 0.01  # the default target, `match`
+MARGIN = 0.01  # the default target, `match`
 
 #: The entries of provenance that a recorded policy of today's goes without.
 _DROPPED = ("kept_sample", COMPARISON, "tuning")
@@ -368,7 +368,7 @@ class Spec:
         """
         if self.target is not None:
             return self
-        return replace(self, match=_MARGIN) if self.cascade is None else replace(self, budget=budget)
+        return replace(self, match=MARGIN) if self.cascade is None else replace(self, budget=budget)
 
     def money(self, costs: Sequence[float]) -> Money:
         """Return the unit of money: for the period of `queries` if it is given, else by the size of the costs."""

@@ -98,9 +98,12 @@ def plot_frontier(
 ) -> None:
     """Draw a frontier as estimated, with intervals for the error if it has bands.
 
-    Dots mark the corners of the hull of a frontier of `select_frontier`; ladders lie between two of them. `single`
-    gives (cost, error) of each model on its own. Costs have the unit `money`; None: dollars per million queries, or per
-    thousand if they are large.
+    Dots mark the corners of the hull of a frontier of `select_frontier`; ladders lie between two of them.
+
+    Args:
+        ax, frontier: Axes to draw into, and the frontier.
+        single: (cost, error) of each model on its own.
+        money: unit of the costs; None: dollars per million queries, or per thousand if they are large.
     """
     order = np.lexsort((-np.asarray(frontier.error), np.asarray(frontier.cost)))
     money = money or _unit(frontier.cost, single)

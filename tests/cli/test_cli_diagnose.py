@@ -114,7 +114,7 @@ def test_the_verdict_comes_first_then_what_explains_it(capsys):
 
 def test_the_command_to_tune_again_is_shown_only_if_tuning_again_gains(capsys):
     again = shown(capsys, "as expected", one("fine"), again=True)
-    assert "Tune again. As promised: it errs." in again
+    assert "Tune again. As expected: it errs." in again
     assert again.endswith("Next: tune again: rcjax retune")
     assert "rcjax retune" not in shown(capsys, "as expected", one("fine"))
 

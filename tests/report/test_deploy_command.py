@@ -35,7 +35,7 @@ def test_the_command_gives_the_policies_of_the_page(tmp_path):
     succeed("report", log, *how, "--budget", "0.08/k", "--out", out)
     command, points, start = shown(out)
     assert command.startswith(f"rcjax tune '{log}' --prices {prices} --task choice --models small,large")
-    assert command.endswith(" --budget 80/M --out policy.json")  # as it was asked, not what it comes to
+    assert command.endswith(" --budget 80/M --today large --out policy.json")  # as it was asked, not what it comes to
     other = next(index for index, point in enumerate(points) if point["target"] and index != start)
     for index in (start, other):
         words = shlex.split(command.replace(points[start]["target"], points[index]["target"], 1))

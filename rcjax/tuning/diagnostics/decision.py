@@ -172,15 +172,14 @@ class Replacement:
         if self.saving is not None and self.saving.suffices == replaces:
             then = self.saving.describe(error_kind.noun)
         elif not replaces:
-            price = f", where {error_kind.unit} costs ${format_number(1 / self.lam)}" if self.lam else ""
-            together = f"{error_kind.noun} and money together{price}"
-            then = f"{together}, the new policy is worse: the policy stays"
+            price = f" at ${format_number(1 / self.lam)} for {error_kind.unit}" if self.lam else ""
+            then = f"{error_kind.noun} and money together{price}, the new policy is worse: the policy stays"
             if self.improvement > LEAST_IMPROVEMENT:
                 then = "on queries left out of tuning, such a policy is worse: the policy stays"
             elif self.improvement >= 0:
-                least = f"of the {100 * LEAST_IMPROVEMENT:.1f} that replace a policy"
                 gained = math.floor(1000 * self.improvement) / 10  # rounded down, so that it stays below the least
-                then = f"{together}, it gains {gained:.1f} points {least}: the policy stays"
+                least = f"and {100 * LEAST_IMPROVEMENT:.1f} replace a policy"
+                then = f"that is worth {gained:.1f} points of {error_kind.noun}{price}, {least}: the policy stays"
             if self.limit:
                 then = f"the policy in service exceeds its limit by no more than chance explains, and {then}"
         elif self.exceeds:

@@ -89,7 +89,7 @@ class QueryLosses(NamedTuple):
         before, after, promise = (_show_error(error, todays_error) for error in (before, after, promised))
         spent, spends = (f"${unit.show(cost)}" for cost in (spent, spends))
         effect = f"{_beside(spends, spent, f' {unit.per}')}, at {_beside(after, before, f' {noun}')}"
-        return effect if promise in ("", after) else f"{effect} (it promises {promise})"
+        return effect if promise in ("", after) else f"{effect} ({promise} after allowing for optimism)"
 
 
 def single_model_errors(log: Log) -> np.ndarray:

@@ -164,19 +164,21 @@ def test_a_policy_is_replaced_where_half_a_point_is_gained_and_nothing_lost_on_q
     judged = Replacement(improvement, held_out=RetuningGain(0.2, Gain(mean, 0.01), 1.0, 300), effect="$1 instead of $2")
     assert (judged.replaces(broken=False), judged.replaces(broken=True)) == (better, improvement >= 0)
     (said,) = dataclasses.replace(judged, lam=50.0).describe(ERRORS)
-    assert ("together, where one error costs $0.0200, " in said) == (improvement < 0.005)
+    assert (" at $0.0200 for one error" in said) == (improvement < 0.005)
     assert said.startswith(
         "if tuned again on these and the carried queries (so slightly flattered): $1 instead of $2; "
     )
     assert said.endswith("the policy stays") == (not better)
     assert "equivalent" not in said
-    assert ("it gains 0.4 points of the 0.5 that replace a policy" in said) == (improvement == 0.004)
+    assert ("that is worth 0.4 points of error at $0.0200 for one error, and 0.5 replace a policy" in said) == (
+        improvement == 0.004
+    )
     assert not dataclasses.replace(judged, against=("the log is biased",)).replaces(broken=False)
 
 
 def test_a_gain_just_below_the_least_is_not_said_to_be_the_least():
     (said,) = Replacement(0.0049, effect="$1 instead of $2").describe(ERRORS)
-    assert said.endswith("it gains 0.4 points of the 0.5 that replace a policy: the policy stays")
+    assert said.endswith("that is worth 0.4 points of error, and 0.5 replace a policy: the policy stays")
 
 
 def test_the_improvement_is_the_difference_of_the_replays_at_the_price_of_an_error(policy, asked, tmp_path):
@@ -306,7 +308,7 @@ def test_the_effect_names_what_the_new_policy_promises_beside_what_it_does_where
     assert abs(learnt - promised) > 1e-3
     effect = assess_replacement(policy, new, log, log).effect
     assert f"{100 * learnt:.1f} %" in effect
-    assert f" (it promises {100 * promised:.1f} %), " in effect
+    assert f" ({100 * promised:.1f} % after allowing for optimism), " in effect
     same = dataclasses.replace(
         new, rungs=[dataclasses.replace(rung, expected={**rung.expected, "error": learnt}) for rung in new.rungs]
     )
@@ -324,7 +326,8 @@ def test_a_policy_over_its_margin_is_replaced_by_one_nearer_to_it(policy, asked,
         judged = assess_replacement(broke, policy, log, log)
         limits[margin] = judged.limit
         where = "nearer to" if margin < 0.1 else "within"
-        assert f"difference than large alone (it promises 5.0 points more), {where} the margin" in judged.effect
+        said = f"difference than large alone (5.0 points more after allowing for optimism), {where} the margin"
+        assert said in judged.effect
     assert limits == {0.01: "at most 1 point more difference than large alone", 0.5: ""}
 
 
