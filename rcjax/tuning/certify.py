@@ -479,7 +479,8 @@ def _today_and_bill(
     queries = tuned_on or (log if sample is None else read_kept_sample(sample, log.task))
     today = default_today(queries) if today is None else today
     if isinstance(today, str) and today in frontier.models:  # the mean over all queries tuned on, not over a sample
-        return today, float(np.asarray(frontier.model.cost, float)[frontier.models.index(today)])
+        costs = frontier.model.cost if tuned_on is None else tuned_on.select(frontier.models).comparable.cost
+        return today, float(costs[frontier.models.index(today)])
     queries = queries if {*models_of(today)} <= {*queries.models} else log
     return today, QueryLosses.of(today, comparable_log(queries, [today])).means[1]
 

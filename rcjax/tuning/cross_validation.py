@@ -359,7 +359,7 @@ class CrossValidatedLosses(NamedTuple):
 
 def targets_of(log: Log) -> Targets:
     """Return λ at which policies differ, and budgets from the cheapest model's bill to 1.2 times the dearest bill."""
-    cost = np.asarray(log.cost, float)
+    cost = np.asarray(log.comparable.cost, float)
     low, high = float(cost.min()), float(cost.max())
     low = max(low, 1e-6 * high, np.finfo(float).tiny)
     return Targets(lam_range(cost, N_LAM), np.geomspace(low, 1.2 * max(high, low), BUDGETS))
@@ -455,7 +455,7 @@ def _choose_on_other_folds(
     calibrators, _ = fit_calibrators_compiled(
         *labelled.padded()[:3], transform=fitted.transform, values=fitted.stated_logprobs
     )
-    pairs, agreement = score_candidates(calibrators, labelled, impute_query_cost(log), options)
+    pairs, agreement = score_candidates(calibrators, labelled, impute_query_cost(log), options, log.has_enough_complete)
     choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
     if len(log.models) > 1:
         choices.append(choose(pairs, targets))

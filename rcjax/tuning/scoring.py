@@ -387,6 +387,7 @@ def score_candidates(
     labelled: LabelledAnswers,
     query_cost: Any,
     options: ScoringOptions,
+    only_complete: bool = False,
     admits: Callable[[Policies], np.ndarray] | None = None,
 ) -> tuple[Candidates, Candidates | None]:
     """Score all candidates; keep single models, and other candidates that are the best for some target.
@@ -399,9 +400,13 @@ def score_candidates(
         labelled: the queries; without codes of answers there are no agreement policies.
         query_cost: money of each answer (n, k), or mean money of each model (k,).
         options: the blending weights of labels, and the worth of an abstention.
+        only_complete: score all candidates on the queries with the answers of all models.
         admits: function from policies (C,) to a mask of the policies to choose from, (C,) bool; None: all.
     """
     rows = padded_rows(calibrators, labelled, query_cost)
+    if only_complete:
+        scored = np.asarray(rows.scored)
+        rows = replace(rows, scored=scored & scored.all(1, keepdims=True))
     table, label_penalty = jax.tree.map(np.asarray, _score_pairs(replace(rows, answer=None), options))
     table = _keep_corners(table, _undominated_rows(table, label_penalty), admits)
     longer = _chains_of_verdicts(calibrators, labelled, query_cost, options)

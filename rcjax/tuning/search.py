@@ -51,7 +51,7 @@ class Selection:
 
     frontier: Frontier
     cross_validation: CrossValidation | None
-    """Cross-validation of the cascades; None for a search by the paper's model."""
+    """Cross-validation of the cascades; None for a search by the paper's model, and if too few queries are complete."""
 
 
 _LAM_GRID = 400  # λ for which the best agreement policies are kept
@@ -73,6 +73,9 @@ def select_frontier(
     policies are used if the log has answers and they gain on held-out folds (`CrossValidation.uses_agreement`). The
     frontier has the corners of the lower hull. Each corner is the best policy at some λ; a position of a ladder lies
     between two corners.
+
+    All figures are of the complete queries, and other answers only calibrate. If too few queries are complete, there is
+    no cross-validation: no correction for optimism, and no agreement policies.
 
     `Frontier.cost` is the bill of the log's queries. `Frontier.error` is counted by labels for single models, and
     raised by the optimism for cascades: held-out error minus in-sample error. Optimism and gains are estimated on at
@@ -106,10 +109,12 @@ def select_frontier(
     require_complete(log, "the search")
     sample = sample_queries(log, seed)
     options = estimate_blending(sample, model.calibrators, abstain_worth_at(abstain_price, log.cost.dtype))
-    cross_validation = cross_validate(sample, model, options, seed=seed).summarise()
+    cross_validation = None
+    if sample.has_enough_complete:
+        cross_validation = cross_validate(sample, model, options, seed=seed).summarise()
     admitted = None if admits is None else lambda policies: admits(policies, model)
     table = _candidates(log, model, options, cross_validation, admitted)
-    table = add_optimism(table, cross_validation)
+    table = table if cross_validation is None else add_optimism(table, cross_validation)
     corners = table.take(lower_hull(table.cost, table.penalty)[::-1])
     best, lam = (corners, _corner_lam(corners)) if lam is None else (corners.best(lam), lam)
     return Selection(_assemble(model, best, lam, abstain_price, log.compare), cross_validation)
@@ -119,15 +124,16 @@ def _candidates(
     log: Log,
     model: FittedModel,
     options: ScoringOptions,
-    cross_validation: CrossValidation,
+    cross_validation: CrossValidation | None,
     admits: Callable[[Policies], np.ndarray] | None,
 ) -> Candidates:
     """Score single models and pairs on a log, and agreement policies at the λ where they gain."""
     log = expected_log(log)
-    uses_agreement = cross_validation.uses_agreement
+    uses_agreement = np.zeros(0, bool) if cross_validation is None else cross_validation.uses_agreement
     labelled = LabelledAnswers(log.logprob, log.correct, log.answered, log.answer if uses_agreement.any() else None)
-    table, agreement = score_candidates(model.calibrators, labelled, impute_query_cost(log), options, admits)
-    if agreement is None:
+    query_cost, only_complete = impute_query_cost(log), log.has_enough_complete
+    table, agreement = score_candidates(model.calibrators, labelled, query_cost, options, only_complete, admits)
+    if agreement is None or cross_validation is None:
         return table
     lam = np.geomspace(cross_validation.targets.lam[0], cross_validation.targets.lam[-1], _LAM_GRID)
     nearest = cross_validation.nearest_lam(lam)
@@ -306,7 +312,7 @@ class LabelSearch:
                 *labelled.padded()[:3], transform=fitted.transform, values=fitted.stated_logprobs
             )
             labelled = labelled if agreement_lam.size else labelled._replace(answer=None)
-            table, agreement = score_candidates(calibrators, labelled, query_cost, options)
+            table, agreement = score_candidates(calibrators, labelled, query_cost, options, log.has_enough_complete)
             if agreement is not None:
                 table = concatenate(table, agreement.best(agreement_lam))
             chosen = table.rungs().padded() if points is None else table.best(lam[points])

@@ -143,7 +143,7 @@ def margins(frontier: Frontier, log: Log, today: ModelOrPolicy) -> Margins:
     terms = loss_terms_of_rungs(frontier, walked, walked.correct, walked.query_cost)
     loss = terms.penalty(frontier.abstain_price)
     todays = QueryLosses.of(today, shared)
-    # A single model is counted by all of its answers, as on the screens.
+    # A single model has the figures that the screens show.
     error, bill = single_model_figures(log, today) if isinstance(today, str) else todays.means
     position = np.arange(_TRIED_PER_RUNG * (len(rungs) - 1) + 1) / _TRIED_PER_RUNG
     weights = position_weights(position, len(rungs))
@@ -215,7 +215,7 @@ def _with_figures(policy: AbstractPolicy, log: Log, level: float | None) -> Abst
         log: the log; queries with the answers of all models of the policy count.
         level: probability of the intervals; None for no intervals.
     """
-    shared = comparable_log(log, [policy])
+    shared = comparable_log(log.comparable, [policy])
     figures = [_figures_on(shared, rung, replay(rung, shared), level) for rung in policy.rungs]
     # The costs of a ladder must rise, but a dearer rung may happen to cost less on this log.
     cost = np.array([expected["cost"] for expected in figures])
@@ -350,7 +350,7 @@ def _at_target(rungs: tuple[Policy, ...], target: Target, counted: Counted) -> A
 
 def _shift_on(frontier: Frontier, log: Log, part: Log) -> np.ndarray:
     """Return the change of error, money and abstention from a log to a part of it, under L policies: (L, 3)."""
-    on_part, on_log = replay(frontier, part), replay(frontier, log)
+    on_part, on_log = replay(frontier, part.comparable), replay(frontier, log.comparable)
     names = ("error", "spent", "abstention")
     return np.stack([getattr(on_part, name) - getattr(on_log, name) for name in names], axis=1, dtype=float)
 

@@ -23,7 +23,6 @@ from rcjax.logs.oddities import MIN_QUERIES, describe_doubts, describe_oddities,
 from rcjax.logs.prices import reprice
 from rcjax.model.calibrated_models import FittedModel
 from rcjax.model.calibration import expected_calibration_error
-from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.comparison import COMPARISON, Comparison, UnsupportedGain, advise, describe_rungs
 from rcjax.policy.ladder import Period, penalty, with_following, with_provenance
 from rcjax.policy.policy import AbstractPolicy
@@ -68,9 +67,9 @@ class SingleModel:
     answers: int
     """Number of its answers."""
     accuracy: float
-    """Share of its answers that are right."""
+    """Share of its answers to the comparable queries that are right."""
     cost: float
-    """Mean cost, in money per query."""
+    """Mean cost, in money per query, of the comparable queries."""
     calibration_error: float
     """Held-out expected calibration error of its labelled answers, on 50,000 queries at most."""
     seconds: float | None = None
@@ -195,7 +194,7 @@ class Tuned:
         is_compared = target.name in _COMPARED and all(option is None for option in uncompared_options)
         if self.cross_validation is None or not is_compared:
             return None
-        costs, errors = np.asarray(log.cost, float), single_model_errors(log)
+        costs, errors = np.asarray(log.comparable.cost, float), single_model_errors(log)
         if target.name == "budget":
             best = log.models.index(best_single_for(log, target.value))
         else:
@@ -340,22 +339,20 @@ def _tune_frontier(
         limit.require_any(model)
     selection = search_of(spec).find(log, model, limit=limit)
     frontier, cross_validation = selection.frontier, selection.cross_validation
-    if spec.intervals:
+    if spec.intervals and log.has_enough_complete:
         # Policies tuned on draws might not keep to the limit, so only the queries vary.
         refit = None if limit is None else False
         bands = bootstrap(frontier, log, refit=refit, cross_validation=cross_validation)
         frontier = dataclasses.replace(frontier, bands=bands)
     replayed = None
     if (log.seconds is not None or not frontier.is_by_labels) and log.select(frontier.models).complete.any():
-        replayed = replay(frontier, log)
+        replayed = replay(frontier, log.comparable)
         frontier = dataclasses.replace(frontier, seconds=replayed.seconds)
     return Tuned(log, held_out, model, frontier, cross_validation, describe_models(log, model), spec, replayed)
 
 
 def _require_affordable(log: Log, budget: float, period: Period | None) -> None:
-    cost, complete = np.asarray(log.cost, float), np.asarray(log.complete)
-    bill = np.asarray(log.query_cost, float)[complete].mean(0) if complete.any() else cost
-    low, high = sorted((float(cost.min()), float(bill.min())))
+    low, high = sorted(float(part.cost.min()) for part in (log, log.comparable))
     if low > budget * (1 + 1e-9):
         raise InfeasibleError(over_budget_message(budget, high, period))
 
@@ -466,19 +463,18 @@ def describe_models(log: Log, model: FittedModel) -> tuple[SingleModel, ...]:
     confidence = held_out_confidence(sample, model)
     known = sample.labelled
     truth = np.asarray(sample.correct)
-    answered = np.asarray(log.answered)
-    seconds = np.full(answered.shape, np.nan) if log.seconds is None else np.asarray(log.seconds, float)
-    right = np.asarray(expected_log(log).correct)  # as the frontier counts answers
+    answers, errors, costs = np.asarray(log.answered).sum(0), single_model_errors(log), log.comparable.cost
+    seconds = np.full(known.shape, np.nan) if log.seconds is None else np.asarray(log.seconds, float)
     return tuple(
         SingleModel(
             model=name,
-            answers=int(rows.sum()),
-            accuracy=float(right[rows, j].mean()),
-            cost=float(np.asarray(log.cost)[j]),
+            answers=int(answers[j]),
+            accuracy=float(1 - errors[j]),
+            cost=float(costs[j]),
             calibration_error=expected_calibration_error(confidence[known[:, j], j], truth[known[:, j], j]),
             seconds=None if np.isnan(seconds[:, j]).all() else float(np.nanmean(seconds[:, j])),
         )
-        for j, (name, rows) in enumerate(zip(log.models, answered.T, strict=True))
+        for j, name in enumerate(log.models)
     )
 
 

@@ -262,8 +262,8 @@ def check_policy(
     """
     shared = _require_fresh(policy, log)
     log, recent = in_order(log), last_weeks(log)  # `rcjax retune` takes `recent`
-    old = carried_log(policy).select(policy.models)
-    log = _with_todays_answers(policy, log)
+    old = carried_log(policy).comparable.select(policy.models)
+    log = _judged_queries(policy, log)
     new = log.select(policy.models)
     weeks = Weeks.of(new)
     figures = _gather_figures(policy, old, new, log)
@@ -291,7 +291,10 @@ def check_policy(
         replacement=replacement,
         findings=(*last_look.primary, *(finding for finding in sample if finding.verdict == "bad"), *secondary),
         decision=_prefer_dominating_today(decide(evidence, replacement), policy, recent),
-        remarks=(*_remarks(policy, window, shared, replacement), *last_look.remarks(evidence.unit, log.counted)),
+        remarks=(
+            *_remarks(policy, recent, window, shared, replacement),
+            *last_look.remarks(evidence.unit, log.counted),
+        ),
         followed=last_look.followed,
         unlabelled=evidence.unlabelled,
         counted=log.counted,
@@ -364,12 +367,13 @@ def _require_fresh(policy: AbstractPolicy, log: Log) -> Overlap:
     return shared
 
 
-def _with_todays_answers(policy: AbstractPolicy, log: Log) -> Log:
-    """Take the queries that the models of a policy and of today's answered; all queries if no margin was promised."""
-    if (today := matched_today(policy, log)) is None:
-        return log
-    named = {*policy.models, *models_of(today)}
-    return log.take(log.select([name for name in log.models if name in named]).complete)
+def _judged_queries(policy: AbstractPolicy, log: Log) -> Log:
+    """Take the queries that a policy is judged on, with the models tuned on and, if a margin was promised, today's."""
+    today = matched_today(policy, log)
+    named = {*policy.models, *(() if today is None else models_of(today))}
+    tuned = {*named, *recorded_tuning(policy).models}
+    part = log.select([name for name in log.models if name in tuned]).comparable
+    return part if today is None else part.take(part.select([name for name in part.models if name in named]).complete)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -555,11 +559,12 @@ def _costs(replayed: QueryReplay[np.ndarray], by_model: bool) -> np.ndarray:
     return replayed.cost_at_means + share @ (replayed.query_cost - mean[:, None])
 
 
-def _remarks(policy: AbstractPolicy, log: Log, shared: Overlap, replacement: Replacement | None) -> Iterator[str]:
+def _remarks(
+    policy: AbstractPolicy, log: Log, judged: Log, shared: Overlap, replacement: Replacement | None
+) -> Iterator[str]:
     if shared:
         yield f"{shared.describe()}, which hides changes: check the policy on fresh queries"
-    if not log.complete.all():
-        missing = log.n_queries - int(log.complete.sum())
+    if missing := log.n_queries - int(judged.complete.sum()):
         yield f"{missing:,} of {log.n_queries:,} queries lack the answer of some model, and do not count"
     if replacement is not None and replacement.improvement is None and not replacement.against:
         yield f"whether tuning again would gain was not tested: {why_untested(policy, log)[0]}"

@@ -21,7 +21,7 @@ import numpy as np
 from rcjax._base.figures import Z_ONE_SIDED_95, choose_unit, count
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
-from rcjax.model.label_outcomes import corrected_log, expected_outcomes
+from rcjax.model.label_outcomes import corrected_log, expected_log
 from rcjax.policy.comparison import IN_SERVICE, Comparison, Rival, Role
 from rcjax.policy.counted import ERRORS, Counted, penalised
 from rcjax.policy.ladder import Ladder, penalty
@@ -75,15 +75,16 @@ class QueryLosses(NamedTuple):
 
 
 def single_model_errors(log: Log) -> np.ndarray:
-    """Return the error of each single model of a log, by its labels: (k,)."""
-    answered = np.asarray(log.answered)
-    return 1 - (expected_outcomes(log) * answered).sum(0) / np.maximum(answered.sum(0), 1)
+    """Return the error of each single model of a log, by the labels of its comparable queries: (k,)."""
+    judged = expected_log(log).comparable
+    answered, right = np.asarray(judged.answered), np.asarray(judged.correct, float)
+    return 1 - (right * answered).sum(0) / np.maximum(answered.sum(0), 1)
 
 
 def single_model_figures(log: Log, model: str) -> tuple[float, float]:
-    """Return (error, dollars per query) of a single model on a log, by all of its answers."""
+    """Return (error, dollars per query) of a single model on the comparable queries of a log."""
     column = log.models.index(model)
-    return float(single_model_errors(log)[column]), float(np.asarray(log.cost)[column])
+    return float(single_model_errors(log)[column]), float(log.comparable.cost[column])
 
 
 def paired_error(differences: np.ndarray) -> np.ndarray:
@@ -154,12 +155,12 @@ def default_today(log: Log) -> str:
     right = np.asarray(corrected_log(log).take(log.complete).correct, float)
     error = paired_error((right[:, best, None] - right).T) * (1 + _ROUNDING)
     alike = (errors - errors[best] <= error) | (np.arange(len(errors)) == best)
-    return log.models[int(np.where(alike, np.asarray(log.cost, float), np.inf).argmin())]
+    return log.models[int(np.where(alike, np.asarray(log.comparable.cost, float), np.inf).argmin())]
 
 
 def best_single_for(log: Log, money: float) -> str:
     """Return the single model with the fewest errors for `money` per query; the cheapest if none is affordable."""
-    cost = np.asarray(log.cost, float)
+    cost = np.asarray(log.comparable.cost, float)
     affordable = cost <= max(money, float(cost.min())) * (1 + _ROUNDING)
     return log.models[int(np.where(affordable, single_model_errors(log), np.inf).argmin())]
 
@@ -181,8 +182,7 @@ def compare_policy(
         log: the log, with the answers of the policy's models and of today's.
         today: a model or a policy; None: `default_today`.
         money: dollars per query that the single model may cost; None: the bill of the policy.
-        tuned: the policy was tuned on this log: its error and bill are those that the tuning expects, and single models
-            are counted by all of their labels.
+        tuned: the policy was tuned on this log: its error and bill are those that the tuning expects.
 
     Raises LogError if the log lacks a model, or has no query that all models have answered.
 
@@ -194,13 +194,13 @@ def compare_policy(
     """
     today = default_today(log) if today is None else today
     if money is None:
-        complete = comparable_log(log, [policy])
+        complete = comparable_log(log.comparable, [policy])
         money = (_expected(policy) if tuned else QueryLosses.in_service(policy, complete).means)[1]
     single = best_single_for(log, money)
     subjects: dict[Role, ModelOrPolicy] = {"today": today}
     if single not in (today, _only_model(policy)):
         subjects["single"] = single
-    shared = comparable_log(log, [policy, *subjects.values()])
+    shared = comparable_log(log.comparable, [policy, *subjects.values()])
     losses_of = QueryLosses.of if tuned else QueryLosses.in_service
     losses = losses_of(policy, shared)
     error, cost = _expected(policy) if tuned else losses.means
