@@ -410,7 +410,7 @@ def with_bills(frontier: Frontier, replayed: Replay | None) -> tuple[Frontier, l
     """Replace the costs that the paper's model predicts by the bills of the policies; return (frontier, notes).
 
     More queries may be deferred than the model predicts, and deferred queries may be longer than others. The costs of
-    the default search are bills already.
+    the default search are bills already. Intervals are around replayed costs at mean prices, so they only need prices.
 
     Args:
         frontier: the frontier.
@@ -419,13 +419,15 @@ def with_bills(frontier: Frontier, replayed: Replay | None) -> tuple[Frontier, l
     if frontier.is_by_labels or replayed is None:
         return frontier, []
     spent = np.asarray(replayed.spent, float)
-    predicted = np.asarray(frontier.cost, float)
-    ratio = np.where(predicted > 0, spent / np.where(predicted > 0, predicted, 1.0), 1.0)
+    ratio, price_ratio = (
+        np.divide(spent, cost, out=np.ones_like(spent), where=cost > 0)
+        for cost in (np.asarray(frontier.cost, float), np.asarray(replayed.cost, float))
+    )
     if np.abs(ratio - 1).max() < 1e-9:
         return frontier, []
     bands = frontier.bands
     if bands is not None:
-        bands = dataclasses.replace(bands, cost=jax.device_put(np.asarray(bands.cost) * ratio[:, None]))
+        bands = dataclasses.replace(bands, cost=jax.device_put(np.asarray(bands.cost) * price_ratio[:, None]))
     frontier = dataclasses.replace(frontier, cost=jax.device_put(spent.astype(frontier.cost.dtype)), bands=bands)
     most = percent(float(np.abs(ratio - 1).max()), 0)
     other = f"which differ by up to {most} from what the model expects at mean prices"
