@@ -70,8 +70,8 @@ class SingleModel:
     """Share of its answers to the comparable queries that are right."""
     cost: float
     """Mean cost, in money per query, of the comparable queries."""
-    calibration_error: float
-    """Held-out expected calibration error of its labelled answers, on 50,000 queries at most."""
+    calibration_error: float | None
+    """Held-out expected calibration error of its labelled answers, on 50,000 queries at most; None without a label."""
     seconds: float | None = None
     """Mean of the known seconds of its answers; None if the log has no seconds."""
 
@@ -467,13 +467,17 @@ def describe_models(log: Log, model: FittedModel) -> tuple[SingleModel, ...]:
     truth = np.asarray(sample.correct)
     answers, errors, costs = np.asarray(log.answered).sum(0), single_model_errors(log), log.comparable.cost
     seconds = np.full(known.shape, np.nan) if log.seconds is None else np.asarray(log.seconds, float)
+
+    def calibration_error(rows: np.ndarray, j: int) -> float | None:
+        return expected_calibration_error(confidence[rows, j], truth[rows, j]) if rows.any() else None
+
     return tuple(
         SingleModel(
             model=name,
             answers=int(answers[j]),
             accuracy=float(1 - errors[j]),
             cost=float(costs[j]),
-            calibration_error=expected_calibration_error(confidence[known[:, j], j], truth[known[:, j], j]),
+            calibration_error=calibration_error(known[:, j], j),
             seconds=None if np.isnan(seconds[:, j]).all() else float(np.nanmean(seconds[:, j])),
         )
         for j, name in enumerate(log.models)
