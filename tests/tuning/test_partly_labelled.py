@@ -60,6 +60,12 @@ def test_a_model_without_a_label_has_no_calibration_error():
     assert tuned.policy is not None
 
 
+def test_a_guarantee_with_judges_names_the_model_without_a_held_out_label():
+    log, held_out = judged_log(192, 60), without_labels_of_first(judged_log(192, 60, seed=5))
+    with pytest.raises(rcjax.LogError, match=rf"no held-out answer of {MODELS[0]} is labelled: label some"):
+        rcjax.tune(log, held_out=held_out, max_error=0.6, confidence=0.9, judged=True, intervals=False)
+
+
 def test_labelled_queries_are_a_log_of_their_own():
     log = judged_log(100, 30)
     alone = take_hand_labelled(log)
