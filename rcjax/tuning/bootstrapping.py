@@ -268,12 +268,16 @@ def search_optimism(fixed: Array, tuned: Array) -> np.ndarray:
 
 
 def quantiles(spread: Array, n: int, level: float) -> np.ndarray:
-    """Return the ends of expanded percentile intervals from replicates (B, L): (L, 2).
+    """Return the ends of bias-corrected percentile intervals around a figure on the log, minus the figure: (L, 2).
 
-    The percentiles are widened by the ratio of Student's t to the normal quantile, and by √(n/(n − 1)), by which a
-    bootstrap of n queries is too narrow. The replicates are differences log − draw, so the tails are swapped to give
-    the percentile interval of the draws (Hesterberg 2015, "What teachers should know about the bootstrap", sections 4.1
-    and 4.4).
+    The replicates (B, L) are differences log − draw. Their mean estimates truth − log, and is the centre. Around it lie
+    the percentiles of the draws, so the tails are mirrored. These are expanded by the ratio of Student's t to the
+    normal quantile, and by √(n/(n − 1)), by which a bootstrap of n queries is too narrow (Hesterberg 2015, "What
+    teachers should know about the bootstrap", sections 4.1 and 4.4).
+
+    >>> lower_draws = np.array([0.1, 0.1, 0.1, 0.2] * 50)[:, None]
+    >>> quantiles(lower_draws, 10_000, 0.9).round(2).tolist()  # 0.125 − 0.075 and 0.125 + 0.025
+    [[0.05, 0.15]]
     """
     z = interval_half_width(level)
     freedom = max(n - 1, 1)  # Cornish and Fisher's expansion, good to 1 % from ten queries on
@@ -281,6 +285,5 @@ def quantiles(spread: Array, n: int, level: float) -> np.ndarray:
     spread = spread[np.isfinite(spread).all(1)]
     middle = spread.mean(0)
     tails = np.quantile(spread, [(1 - level) / 2, (1 + level) / 2], axis=0, method="weibull")
-    upper, lower = middle - tails
-    widened = np.stack([lower, upper]) * student / z * np.sqrt(n / max(n - 1, 1))
-    return (middle + widened).T
+    mirrored = middle - tails[::-1]
+    return (middle + mirrored * student / z * np.sqrt(n / max(n - 1, 1))).T
