@@ -274,6 +274,8 @@ def single_policy(frontier: Frontier, log: Log, model: str, target: Target | Non
     alone = make_frontier(frontier.model, points, frontier.spec)
     if frontier.bands is not None:
         alone = dataclasses.replace(alone, bands=bootstrap(alone, log, refit=False))
+    if log.seconds is not None:
+        alone = dataclasses.replace(alone, seconds=replay(alone, log.comparable).seconds)
     return alone.policy_at(0, target)
 
 
@@ -331,10 +333,22 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> TargetPolicy:
         corners = search_of(spec).find(log.take(segment == name), frontier.model).frontier
         parts.append(_SegmentCorners.of(corners, name, counts[name] / n))
     rungs = _merge_corners(parts, frontier)
+    if frontier.bands is not None or log.seconds is not None:
+        level = None if frontier.bands is None else frontier.bands.level
+        rungs = tuple(_with_spread(rung, log.comparable, level) for rung in rungs)
     words = f"{count(len(named), 'segment')} of {spec.segment} with cascades of their own: {', '.join(named)}"
     words += f"; the other {count(other, 'query')} go by the cascades for all" if other else ""
     assert spec.target is not None
     return TargetPolicy(_at_target(rungs, spec.target, log.counted), notes=(words,))
+
+
+def _with_spread(rung: Policy, log: Log, level: float | None) -> Policy:
+    """Add the seconds of a rung on a log, and intervals by the sampling error alone, moved to its expected figures."""
+    found, expected = _figures_on(log, rung, replay(rung, log), level), rung.expected
+    for name, most in (("error", 1.0), ("cost", math.inf)):
+        for end in (f"{name}_low", f"{name}_high") if level is not None else ():
+            found[end] = min(max(found[end] + expected[name] - found[name], 0.0), most)
+    return dataclasses.replace(rung, expected=found | expected)
 
 
 def _at_target(rungs: tuple[Policy, ...], target: Target, counted: Counted) -> AbstractPolicy:
