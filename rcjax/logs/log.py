@@ -112,9 +112,6 @@ def _labels_in_words(models: Sequence[str], labelled: np.ndarray, answers: int) 
     return f"{labels:,} of {count(answers, 'answer')} are labelled, of {queries} ({by_model})"
 
 
-#: Least number of complete queries that figures of policies are computed from; with fewer, all queries count.
-LEAST_COMPLETE = 20
-
 #: Code of a missing or unknown answer (`Log.answer`).
 NO_ANSWER = -1
 
@@ -206,16 +203,12 @@ class Log(Cells):
     @property
     def has_enough_complete(self) -> bool:
         """Whether at least 20 queries are complete, or all are."""
-        return bool(self.complete.sum() >= min(LEAST_COMPLETE, self.n_queries))
+        return bool(self.complete.sum() >= min(20, self.n_queries))
 
     @property
     def comparable(self) -> Log:
-        """The queries that figures of policies are means over: the complete queries, or all if too few are complete.
-
-        Models whose answers are missing for hard or easy queries would be compared on different queries otherwise.
-        """
-        is_whole = self.complete.all() or not self.has_enough_complete
-        return self if is_whole else self.take(self.complete)
+        """The queries that figures of policies are means over: the complete queries, or all if too few are complete."""
+        return self if self.complete.all() or not self.has_enough_complete else self.take(self.complete)
 
     @property
     def labelled(self) -> np.ndarray:

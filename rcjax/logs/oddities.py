@@ -63,14 +63,13 @@ def describe_doubts(log: Log) -> Iterator[str]:
 
 
 def _describe_incomplete(log: Log, labels: np.ndarray, labelled: np.ndarray) -> str:
-    complete = log.complete
-    share = f"{complete.sum():,} of {log.n_queries:,} queries"
+    share = f"{log.complete.sum():,} of {log.n_queries:,} queries"
     if not log.has_enough_complete:
         effect = "models and policies are judged on different queries, without intervals or a correction for optimism"
         return f"every model answered only {share}: {effect}: ask all models the same queries"
     fact = f"all figures are of the {share} that every model answered; the others only calibrate"
     j = int(labelled.sum(0).argmax())
-    of_these, of_all = (100 * labels[rows, j].mean() for rows in (labelled[:, j] & complete, labelled[:, j]))
+    of_these, of_all = (100 * labels[rows, j].mean() for rows in (labelled[:, j] & log.complete, labelled[:, j]))
     return f"{fact} ({log.models[j]} is right in {of_these:.0f} % of these, and in {of_all:.0f} % of all its answers)"
 
 

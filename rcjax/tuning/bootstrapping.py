@@ -75,10 +75,10 @@ def bootstrap(
         replicates: number of draws of the log's queries, with replacement; 20 or more.
         level: coverage of each interval, in (0, 1).
         refit: tune again on each of the first 50 draws: fit the calibrators (for a search by the model, the marginals
-            and the copulas too), score the candidates, and choose. The blending weights, the stated
-            values, the λ and the decision to compare answers stay those of the log. False: the policies stay as they
-            are, and only the queries vary, which is right for policies that were fixed before this log was seen, and
-            nearly right for a large log. None: tune again if there are at most 5,000 queries.
+            and the copulas too), score the candidates, and choose. The blending weights, the stated values, the λ and
+            the decision to compare answers stay those of the log. False: the policies stay as they are, and only the
+            queries vary, which is right for policies that were fixed before this log was seen, and nearly right for a
+            large log. None: tune again if there are at most 5,000 queries.
         seed: seed of the draws.
         cross_validation: cross-validation of the frontier on `log`, whose blending weights the draws share; None: the
             weights are estimated again.

@@ -405,8 +405,7 @@ def score_candidates(
     """
     rows = padded_rows(calibrators, labelled, query_cost)
     if only_complete:
-        scored = np.asarray(rows.scored)
-        rows = replace(rows, scored=scored & scored.all(1, keepdims=True))
+        rows = replace(rows, scored=np.asarray(rows.scored) & np.asarray(rows.scored).all(1, keepdims=True))
     table, label_penalty = jax.tree.map(np.asarray, _score_pairs(replace(rows, answer=None), options))
     table = _keep_corners(table, _undominated_rows(table, label_penalty), admits)
     longer = _chains_of_verdicts(calibrators, labelled, query_cost, options)

@@ -74,12 +74,10 @@ def select_frontier(
     frontier has the corners of the lower hull. Each corner is the best policy at some λ; a position of a ladder lies
     between two corners.
 
-    All figures are of the complete queries, and other answers only calibrate. If too few queries are complete, there is
-    no cross-validation: no correction for optimism, and no agreement policies.
-
-    `Frontier.cost` is the bill of the log's queries. `Frontier.error` is counted by labels for single models, and
-    raised by the optimism for cascades: held-out error minus in-sample error. Optimism and gains are estimated on at
-    most 50,000 queries, drawn at random.
+    All figures are of the complete queries (`Log.comparable`), and other answers only calibrate. `Frontier.cost` is the
+    bill. `Frontier.error` is counted by labels for single models, and raised by the optimism for cascades: held-out
+    error minus in-sample error. Optimism and gains are estimated on at most 50,000 queries, drawn at random, and not at
+    all if too few are complete; there are no agreement policies then.
 
     Args:
         log: the log to learn from.

@@ -332,10 +332,8 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> TargetPolicy:
     for name in named:
         corners = search_of(spec).find(log.take(segment == name), frontier.model).frontier
         parts.append(_SegmentCorners.of(corners, name, counts[name] / n))
-    rungs = _merge_corners(parts, frontier)
-    if frontier.bands is not None or log.seconds is not None:
-        level = None if frontier.bands is None else frontier.bands.level
-        rungs = tuple(_with_spread(rung, log.comparable, level) for rung in rungs)
+    level = None if frontier.bands is None else frontier.bands.level
+    rungs = tuple(_with_spread(rung, log.comparable, level) for rung in _merge_corners(parts, frontier))
     words = f"{count(len(named), 'segment')} of {spec.segment} with cascades of their own: {', '.join(named)}"
     words += f"; the other {count(other, 'query')} go by the cascades for all" if other else ""
     assert spec.target is not None

@@ -418,11 +418,8 @@ def with_bills(frontier: Frontier, replayed: Replay | None) -> tuple[Frontier, l
     """
     if frontier.is_by_labels or replayed is None:
         return frontier, []
-    spent = np.asarray(replayed.spent, float)
-    ratio, price_ratio = (
-        np.divide(spent, cost, out=np.ones_like(spent), where=cost > 0)
-        for cost in (np.asarray(frontier.cost, float), np.asarray(replayed.cost, float))
-    )
+    spent, predicted, at_means = (np.asarray(cost, float) for cost in (replayed.spent, frontier.cost, replayed.cost))
+    ratio, price_ratio = (np.divide(spent, cost, np.ones_like(spent), where=cost > 0) for cost in (predicted, at_means))
     if np.abs(ratio - 1).max() < 1e-9:
         return frontier, []
     bands = frontier.bands
@@ -467,20 +464,16 @@ def describe_models(log: Log, model: FittedModel) -> tuple[SingleModel, ...]:
     truth = np.asarray(sample.correct)
     answers, errors, costs = np.asarray(log.answered).sum(0), single_model_errors(log), log.comparable.cost
     seconds = np.full(known.shape, np.nan) if log.seconds is None else np.asarray(log.seconds, float)
-
-    def calibration_error(rows: np.ndarray, j: int) -> float | None:
-        return expected_calibration_error(confidence[rows, j], truth[rows, j]) if rows.any() else None
-
     return tuple(
         SingleModel(
             model=name,
             answers=int(answers[j]),
             accuracy=float(1 - errors[j]),
             cost=float(costs[j]),
-            calibration_error=calibration_error(known[:, j], j),
+            calibration_error=expected_calibration_error(confidence[rows, j], truth[rows, j]) if rows.any() else None,
             seconds=None if np.isnan(seconds[:, j]).all() else float(np.nanmean(seconds[:, j])),
         )
-        for j, name in enumerate(log.models)
+        for j, (name, rows) in enumerate(zip(log.models, known.T, strict=True))
     )
 
 

@@ -64,7 +64,7 @@ from rcjax.tuning.replaying.comparing import (
     name_today,
 )
 from rcjax.tuning.replaying.replay import LadderReplay, QueryReplay, Stream, replay_queries
-from rcjax.tuning.replaying.walk import calibrated_confidence
+from rcjax.tuning.replaying.walk import calibrated_confidence, require_complete
 from rcjax.tuning.tune import retune
 
 _FEWEST_FOR_DRIFT = 20  # queries below which neither a drift nor a kept promise is certain
@@ -262,14 +262,12 @@ def check_policy(
     """
     shared = _require_fresh(policy, log)
     log, recent = in_order(log), last_weeks(log)  # `rcjax retune` takes `recent`
-    old = carried_log(policy).comparable.select(policy.models)
-    log = _judged_queries(policy, log)
-    new = log.select(policy.models)
-    weeks = Weeks.of(new)
-    figures = _gather_figures(policy, old, new, log)
+    carried, new, judged = carried_log(policy), log.select(policy.models), _judged_queries(policy, log)
+    old, weeks = carried.select(policy.models), Weeks.of(new)
+    figures = _gather_figures(policy, carried.comparable.select(policy.models), new.take(judged), log.take(judged))
     looks = looks or (1 if weeks.end is None else WEEKLY)
     separate = separate_looks(looks)
-    last_look = _look_at_windows(figures, Weeks(weeks.ago[new.complete], weeks.end), separate, log.counted)
+    last_look = _look_at_windows(figures, Weeks(weeks.ago[judged], weeks.end), separate, log.counted)
     window = new.take(weeks.in_window)
     unalarmed = np.isin(weeks.ago, last_look.joined)
     models = _model_changes(policy, old, new, unalarmed, weeks.in_window)
@@ -291,10 +289,7 @@ def check_policy(
         replacement=replacement,
         findings=(*last_look.primary, *(finding for finding in sample if finding.verdict == "bad"), *secondary),
         decision=_prefer_dominating_today(decide(evidence, replacement), policy, recent),
-        remarks=(
-            *_remarks(policy, recent, window, shared, replacement),
-            *last_look.remarks(evidence.unit, log.counted),
-        ),
+        remarks=(*_remarks(policy, recent, shared, replacement), *last_look.remarks(evidence.unit, log.counted)),
         followed=last_look.followed,
         unlabelled=evidence.unlabelled,
         counted=log.counted,
@@ -367,13 +362,17 @@ def _require_fresh(policy: AbstractPolicy, log: Log) -> Overlap:
     return shared
 
 
-def _judged_queries(policy: AbstractPolicy, log: Log) -> Log:
-    """Take the queries that a policy is judged on, with the models tuned on and, if a margin was promised, today's."""
+def _judged_queries(policy: AbstractPolicy, log: Log) -> np.ndarray:
+    """Return the queries answered by the models tuned on (if too few: of the policy), and of a margin: (n,) bool."""
     today = matched_today(policy, log)
-    named = {*policy.models, *(() if today is None else models_of(today))}
-    tuned = {*named, *recorded_tuning(policy).models}
-    part = log.select([name for name in log.models if name in tuned]).comparable
-    return part if today is None else part.take(part.select([name for name in part.models if name in named]).complete)
+    own = {*policy.models, *(() if today is None else models_of(today))}
+    parts = [
+        log.select([name for name in log.models if name in models])
+        for models in ({*own, *recorded_tuning(policy).models}, own)
+    ]
+    part = parts[0] if parts[0].has_enough_complete else parts[1]
+    require_complete(part, "a check")
+    return part.complete
 
 
 @dataclasses.dataclass(frozen=True)
@@ -559,12 +558,10 @@ def _costs(replayed: QueryReplay[np.ndarray], by_model: bool) -> np.ndarray:
     return replayed.cost_at_means + share @ (replayed.query_cost - mean[:, None])
 
 
-def _remarks(
-    policy: AbstractPolicy, log: Log, judged: Log, shared: Overlap, replacement: Replacement | None
-) -> Iterator[str]:
+def _remarks(policy: AbstractPolicy, log: Log, shared: Overlap, replacement: Replacement | None) -> Iterator[str]:
     if shared:
         yield f"{shared.describe()}, which hides changes: check the policy on fresh queries"
-    if missing := log.n_queries - int(judged.complete.sum()):
+    if missing := int((~_judged_queries(policy, log)).sum()):
         yield f"{missing:,} of {log.n_queries:,} queries lack the answer of some model, and do not count"
     if replacement is not None and replacement.improvement is None and not replacement.against:
         yield f"whether tuning again would gain was not tested: {why_untested(policy, log)[0]}"
