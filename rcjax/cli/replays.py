@@ -159,7 +159,7 @@ def _advise_next(
 def _single_models(log: Log) -> dict[str, dict[str, float]]:
     from rcjax.tuning.replaying.comparing import single_model_errors
 
-    figures = zip(log.models, single_model_errors(log).tolist(), log.single_cost.tolist(), strict=True)
+    figures = zip(log.models, single_model_errors(log).tolist(), log.comparable.single_cost.tolist(), strict=True)
     return {name: {"error": error, "cost": cost} for name, error, cost in figures}
 
 
@@ -188,6 +188,7 @@ def replay_on(tuned: AbstractPolicy | Frontier, log: Log) -> dict[str, Any]:
     from rcjax._core.batching import as_json_values
     from rcjax.tuning.replaying.replay import error_interval, replay as replay_, replay_stream
 
+    log = log.comparable
     replay = replay_(tuned, log)
     names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share", "abstention", "error_answered")
     figures = {name: as_json_values(getattr(replay, name)) for name in names} | {

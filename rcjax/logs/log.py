@@ -203,6 +203,16 @@ class Log(Cells):
         return np.all(np.asarray(self.answered), axis=1)
 
     @property
+    def has_enough_complete(self) -> bool:
+        """Whether at least 20 queries are complete, or all are."""
+        return bool(self.complete.sum() >= min(20, self.n_queries))
+
+    @property
+    def comparable(self) -> Log:
+        """The queries that figures of policies are means over: the complete queries, or all if too few are complete."""
+        return self if self.complete.all() or not self.has_enough_complete else self.take(self.complete)
+
+    @property
     def labelled(self) -> np.ndarray:
         """(n, k) bool NumPy array: the answer has a label."""
         return np.asarray(self.answered if self.hand_labels is None else self.hand_labels.labelled)

@@ -43,6 +43,8 @@ def describe_doubts(log: Log) -> Iterator[str]:
     """
     n, labelled = log.n_queries, np.asarray(log.labelled & np.asarray(log.answered))
     labels, confidences = np.asarray(log.correct, float), np.asarray(log.logprob)
+    if not log.complete.all():
+        yield _describe_incomplete(log, labels, labelled)
     if MIN_QUERIES <= n < _ENOUGH_QUERIES:
         known = [float(right[mask].mean()) for right, mask in zip(labels.T, labelled.T, strict=True) if mask.any()]
         best = min(max(known, default=0.5), 1 - 1 / n)
@@ -58,6 +60,17 @@ def describe_doubts(log: Log) -> Iterator[str]:
     for (value, answers), names in constant.items():
         fact = f"the confidence of {listed(names)} is {value} in all {answers:,} answers{' of each' * (len(names) > 1)}"
         yield f"{fact}: no threshold parts the right ones from the wrong; look at what fills it, or at its signal"
+
+
+def _describe_incomplete(log: Log, labels: np.ndarray, labelled: np.ndarray) -> str:
+    share = f"{log.complete.sum():,} of {log.n_queries:,} queries"
+    if not log.has_enough_complete:
+        effect = "models and policies are judged on different queries, without intervals or a correction for optimism"
+        return f"every model answered only {share}: {effect}: ask all models the same queries"
+    fact = f"all figures are of the {share} that every model answered; the others only calibrate"
+    j = int(labelled.sum(0).argmax())
+    of_these, of_all = (100 * labels[rows, j].mean() for rows in (labelled[:, j] & log.complete, labelled[:, j]))
+    return f"{fact} ({log.models[j]} is right in {of_these:.0f} % of these, and in {of_all:.0f} % of all its answers)"
 
 
 def odd_budget(budget: float, log: Log, write: Callable[[str], str]) -> str | None:

@@ -130,12 +130,6 @@ def fit(
     return CascadeModel(*fitted, log.cost, log.models, details)
 
 
-def refit(model: CascadeModel, log: Log) -> CascadeModel:
-    """Fit a model again, to another log of its models, with the options of its first fit."""
-    options: Any = model.details.fit or {"copula": type(model.copulas)}
-    return fit(log.select(model.models), transform=model.calibrators.transform, **options)
-
-
 def fit_arrays(
     rows: tuple[ArrayLike, ArrayLike, ArrayLike],
     transform: Transform,
@@ -171,7 +165,7 @@ def fit_arrays(
 def fit_near(
     model: CascadeModel, logprob: ArrayLike, correct: ArrayLike, answered: ArrayLike, cost: jax.Array
 ) -> CascadeModel:
-    """Fit a model to arrays that resemble its own, starting from its marginals and keeping its family.
+    """Fit a model to arrays that resemble its own, starting from its marginals, by its family and method.
 
     Args:
         model: model fitted to the earlier arrays.
@@ -180,11 +174,13 @@ def fit_near(
         answered: (n, k) whether there is an answer.
         cost: (k,) mean money per answer.
     """
+    method: Method = "likelihood" if (model.details.fit or {}).get("method") == "likelihood" else "tau"
     calibrators, marginals, copulas = fit_arrays(
         (logprob, correct, answered),
         model.calibrators.transform,
         type(model.copulas),
         start=model.marginals,
+        method=method,
         values=model.calibrators.stated_logprobs,
     )
     return dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=cost)

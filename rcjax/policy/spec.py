@@ -354,8 +354,7 @@ class Spec:
 
     def with_target(self, target: Target) -> Spec:
         """Return the options with another target, without a guarantee, and without a period of the budget."""
-        without = dict.fromkeys(TARGETS) | {"confidence": None, "judged": False, "period": None}
-        return replace(self, **without | target.to_json())
+        return replace(Spec.merge(self, target.to_json()), confidence=None, judged=False)
 
     def with_default_target(self, budget: float) -> Spec:
         """Return the options; without a target, add the default: a margin of a point, or a budget for `cascade`.

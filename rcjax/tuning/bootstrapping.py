@@ -76,10 +76,10 @@ def bootstrap(
         replicates: number of draws of the log's queries, with replacement; 20 or more.
         level: coverage of each interval, in (0, 1).
         refit: tune again on each of the first 50 draws: fit the calibrators (for a search by the model, the marginals
-            and the copulas by Kendall's τ too), score the candidates, and choose. The blending weights, the stated
-            values, the λ and the decision to compare answers stay those of the log. False: the policies stay as they
-            are, and only the queries vary, which is right for policies that were fixed before this log was seen, and
-            nearly right for a large log. None: tune again if there are at most 5,000 queries.
+            and the copulas too), score the candidates, and choose. The blending weights, the stated values, the λ and
+            the decision to compare answers stay those of the log. False: the policies stay as they are, and only the
+            queries vary, which is right for policies that were fixed before this log was seen, and nearly right for a
+            large log. None: tune again if there are at most 5,000 queries.
         seed: seed of the draws.
         cross_validation: cross-validation of the frontier on `log`, whose blending weights the draws share; None: the
             weights are estimated again.
@@ -205,7 +205,7 @@ def _sampling_error_and_optimism(
 
 def _bands(frontier: Frontier, log: Log, sampling_error: LossTerms, optimism: LossTerms | None, level: float) -> Bands:
     """Make the intervals around every point; `optimism` is None if the search was not repeated."""
-    replayed = replay(frontier, log)
+    replayed = replay(frontier, log.comparable)
     bill = replayed.spent if frontier.is_by_labels else replayed.cost  # the same kind of cost as the frontier's
     labels = max(2, round(float(log.labelled[log.complete].mean(1).sum())))  # complete queries with a label
     on_log = [np.asarray(figure, float) for figure in (replayed.error, bill, replayed.abstention)]
@@ -271,12 +271,16 @@ def search_optimism(kept: Array, retuned: Array) -> np.ndarray:
 
 
 def percentile_intervals(spread: Array, n: int, level: float) -> np.ndarray:
-    """Return the ends of expanded percentile intervals from replicates (B, L): (L, 2).
+    """Return the ends of bias-corrected percentile intervals around a figure on the log, minus the figure: (L, 2).
 
-    The percentiles are widened by the ratio of Student's t to the normal quantile, and by √(n/(n − 1)), by which a
-    bootstrap of n queries is too narrow. The replicates are differences log − draw, so the tails are swapped to give
-    the percentile interval of the draws (Hesterberg 2015, "What teachers should know about the bootstrap", sections 4.1
-    and 4.4).
+    The replicates (B, L) are differences log − draw. Their mean estimates truth − log, and is the centre. Around it lie
+    the percentiles of the draws, so the tails are mirrored. These are expanded by the ratio of Student's t to the
+    normal quantile, and by √(n/(n − 1)), by which a bootstrap of n queries is too narrow (Hesterberg 2015, "What
+    teachers should know about the bootstrap", sections 4.1 and 4.4).
+
+    >>> lower_draws = np.array([0.1, 0.1, 0.1, 0.2] * 50)[:, None]
+    >>> quantiles(lower_draws, 10_000, 0.9).round(2).tolist()  # 0.125 − 0.075 and 0.125 + 0.025
+    [[0.05, 0.15]]
     """
     z = interval_half_width(level)
     freedom = max(n - 1, 1)  # Cornish and Fisher's expansion, good to 1 % from ten queries on
@@ -284,6 +288,5 @@ def percentile_intervals(spread: Array, n: int, level: float) -> np.ndarray:
     spread = spread[np.isfinite(spread).all(1)]
     middle = spread.mean(0)
     tails = np.quantile(spread, [(1 - level) / 2, (1 + level) / 2], axis=0, method="weibull")
-    upper, lower = middle - tails
-    widened = np.stack([lower, upper]) * student / z * np.sqrt(n / max(n - 1, 1))
-    return (middle + widened).T
+    mirrored = middle - tails[::-1]
+    return (middle + mirrored * student / z * np.sqrt(n / max(n - 1, 1))).T

@@ -21,8 +21,9 @@ The cost of a pair is the mean cost of its path over the queries, as deferred qu
 last model of a policy is not asked for a confidence, as its answer is kept in any case (`Log.signal_cost`). Tied
 queries are deferred together; a ladder position between two thresholds sends a random share of them.
 
-Where answers are missing, the figures of a policy are means over the queries that all of its models answered, with one
-exception: the cost of the first model of a pair is its mean over all of its own answers.
+Where answers are missing, the figures of all policies are means over the complete queries, as answers may lack for hard
+or for easy queries. If too few queries are complete (`Log.comparable`), they are means over the queries that all
+models of the policy answered; the cost of the first model of a pair is then its mean over all of its own answers.
 
 If models may abstain, the last model of a policy abstains up to the confidence ρ that is best for it alone.
 A query counts as R right answers if Φ ≤ ρ, and as y otherwise: R = 1 − (price of an abstention, in errors). ρ is the

@@ -57,7 +57,14 @@ from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, recorded_count, with_spec
 from rcjax.solving.frontier.frontier import MAX_RUNGS, Frontier, InfeasibleError
 from rcjax.solving.frontier.points import LossTerms, position_weights
-from rcjax.tuning.replaying.comparing import ModelOrPolicy, QueryLosses, comparable_log, default_today, models_of
+from rcjax.tuning.replaying.comparing import (
+    ModelOrPolicy,
+    QueryLosses,
+    comparable_log,
+    default_today,
+    models_of,
+    single_model_figures,
+)
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers, require_complete
 
 _MAX_STAKE = 0.9  # as a share of the stake that could lose the whole capital at once
@@ -283,6 +290,12 @@ class LadderTest:
         log = tested.take(np.random.default_rng(0).permutation(complete))
         right, most = np.asarray(log.correct, float), np.ones(len(complete))
         if tuned_on is not None:
+            if lacking := [
+                name for name, some in zip(log.models, np.any(log.labelled, axis=0), strict=True) if not some
+            ]:
+                raise LogError(
+                    f"{log.source}: no held-out answer of {lacking[0]} is labelled: label some, or leave it out"
+                )
             right, most = _corrected(log, tuned_on)
             is_bounded = np.isfinite(most)  # after the last label corrected outcomes have no upper end
             right, most, log = right[is_bounded], most[is_bounded], log.take(is_bounded)
@@ -477,6 +490,8 @@ def _today_and_bill(
     queries = tuned_on or (log if sample is None else read_kept_sample(sample, log.task))
     today = default_today(queries) if today is None else today
     if isinstance(today, str) and today in frontier.models:  # the mean over all queries tuned on, not over a sample
+        if tuned_on is not None:
+            return today, single_model_figures(tuned_on.select(frontier.models), today)[1]
         bill = float(np.asarray(frontier.model.cost, float)[frontier.models.index(today)])
         if queries.signal_cost is not None and bill > 0:
             place = queries.models.index(today)

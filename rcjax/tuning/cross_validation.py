@@ -335,8 +335,8 @@ class CrossValidatedLosses(NamedTuple):
 
 def targets_of(log: Log) -> Targets:
     """Return λ at which policies differ, and budgets from the cheapest model's bill to 1.2 times the dearest bill."""
-    cost = np.asarray(log.cost, float)
-    low, high = float(np.asarray(log.single_cost, float).min()), float(cost.max())
+    cost = np.asarray(log.comparable.cost, float)
+    low, high = float(np.asarray(log.comparable.single_cost, float).min()), float(cost.max())
     low = max(low, 1e-6 * high, np.finfo(float).tiny)
     return Targets(lam_range(cost, N_LAM), np.geomspace(low, 1.2 * max(high, low), BUDGETS))
 
@@ -427,7 +427,9 @@ def _choose_on_other_folds(
     included, answer = np.asarray(log.answered) & ~held_out[:, None], log.answer if has_agreement else None
     training = TrainingRows(log.logprob, log.correct, included, answer, log.signal_cost)
     calibrators = refit_calibrators(fitted, training[:3])
-    pairs, agreement = score_candidates(calibrators, training, impute_query_cost(log), blending)
+    pairs, agreement = score_candidates(
+        calibrators, training, impute_query_cost(log), blending, log.has_enough_complete
+    )
     choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
     if len(log.models) > 1:
         choices.append(choose(pairs, targets))

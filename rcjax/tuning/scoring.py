@@ -277,6 +277,7 @@ def score_candidates(
     training: TrainingRows,
     query_cost: Any,
     blending: Blending,
+    only_complete: bool = False,
     admits: Callable[[Policies], np.ndarray] | None = None,
 ) -> tuple[Candidates, Candidates | None]:
     """Score all candidates; keep single models, and other candidates that are the best for some target.
@@ -289,9 +290,13 @@ def score_candidates(
         training: the queries; without codes of answers there are no agreement policies.
         query_cost: money of each answer (n, k), or mean money of each model (k,).
         blending: the blending weights of labels, and the worth of an abstention.
+        only_complete: score all candidates on the queries with the answers of all models.
         admits: function from policies (C,) to a mask of the policies to choose from, (C,) bool; None: all.
     """
     rows = calibrate_padded_rows(calibrators, training, query_cost)
+    if only_complete:
+        included = np.asarray(rows.included)
+        rows = replace(rows, included=included & included.all(1, keepdims=True))
     table, label_penalty = jax.tree.map(np.asarray, _score_pairs(replace(rows, answer=None), blending))
     table = _keep_corners(table, _undominated(table, label_penalty), admits)
     chains = score_chains_of_verdicts(calibrators, training, query_cost, blending)

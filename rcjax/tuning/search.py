@@ -49,7 +49,7 @@ class Selection:
 
     frontier: Frontier
     cross_validation: CrossValidation | None
-    """Cross-validation of the cascades; None for a search by the paper's model."""
+    """Cross-validation of the cascades; None for a search by the paper's model, and if too few queries are complete."""
 
 
 _LAM_GRID = 400  # λ for which the best agreement policies are kept
@@ -72,9 +72,10 @@ def select_frontier(
     frontier has the corners of the lower hull. Each corner is the best policy at some λ; a position of a ladder lies
     between two corners.
 
-    `Frontier.cost` is the bill of the log's queries. `Frontier.error` is counted by labels for single models, and
-    raised by the optimism for cascades: held-out error minus in-sample error. Optimism and gains are estimated on at
-    most 50,000 queries, drawn at random.
+    All figures are of the complete queries (`Log.comparable`), and other answers only calibrate. `Frontier.cost` is the
+    bill. `Frontier.error` is counted by labels for single models, and raised by the optimism for cascades: held-out
+    error minus in-sample error. Optimism and gains are estimated on at most 50,000 queries, drawn at random, and not at
+    all if too few are complete; there are no agreement policies then.
 
     Args:
         log: the log to learn from.
@@ -104,10 +105,12 @@ def select_frontier(
     require_complete(log, "the search")
     sample = sample_queries(log, seed)
     blending = estimate_blending(sample, model.calibrators, abstain_worth_at(abstain_price, log.cost.dtype))
-    cross_validation = cross_validate(sample, model, blending, seed=seed).summarise()
+    cross_validation = None
+    if sample.has_enough_complete:
+        cross_validation = cross_validate(sample, model, blending, seed=seed).summarise()
     admitted = None if admits is None else lambda policies: admits(policies, model)
     table = _candidates(log, model, blending, cross_validation, admitted)
-    table = add_optimism(table, cross_validation)
+    table = table if cross_validation is None else add_optimism(table, cross_validation)
     corners = table.take(lower_hull(table.cost, table.penalty)[::-1])
     best, lam = (corners, _corner_lam(corners)) if lam is None else (corners.best(lam), lam)
     return Selection(_assemble(model, best, lam, abstain_price, log.compare), cross_validation)
@@ -117,16 +120,17 @@ def _candidates(
     log: Log,
     model: FittedModel,
     blending: Blending,
-    cross_validation: CrossValidation,
+    cross_validation: CrossValidation | None,
     admits: Callable[[Policies], np.ndarray] | None,
 ) -> Candidates:
     """Score single models and pairs on a log, and agreement policies at the λ where they gain."""
     log = expected_log(log)
-    uses_agreement = cross_validation.uses_agreement
+    uses_agreement = np.zeros(0, bool) if cross_validation is None else cross_validation.uses_agreement
     answer = log.answer if uses_agreement.any() else None
     training = TrainingRows(log.logprob, log.correct, log.answered, answer, log.signal_cost)
-    table, agreement = score_candidates(model.calibrators, training, impute_query_cost(log), blending, admits)
-    if agreement is None:
+    query_cost, only_complete = impute_query_cost(log), log.has_enough_complete
+    table, agreement = score_candidates(model.calibrators, training, query_cost, blending, only_complete, admits)
+    if agreement is None or cross_validation is None:
         return table
     lam = np.geomspace(cross_validation.targets.lam[0], cross_validation.targets.lam[-1], _LAM_GRID)
     nearest = cross_validation.nearest_lam(lam)
@@ -302,7 +306,7 @@ class LabelSearch:
             training, query_cost = take_training_rows(log, queries)
             calibrators = refit_calibrators(fitted, training[:3])
             training = training if agreement_lam.size else training._replace(answer=None)
-            table, agreement = score_candidates(calibrators, training, query_cost, blending)
+            table, agreement = score_candidates(calibrators, training, query_cost, blending, log.has_enough_complete)
             if agreement is not None:
                 table = join([table, agreement.best(agreement_lam)])
             chosen = table.rungs().padded() if points is None else table.best(lam[points])

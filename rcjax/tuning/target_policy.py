@@ -158,7 +158,7 @@ def margins(frontier: Frontier, log: Log, today: ModelOrPolicy) -> Margins:
     terms = loss_terms_of_rungs(frontier, walked, walked.correct)
     loss = terms.penalty(frontier.abstain_price)
     todays = QueryLosses.of(today, shared)
-    # A single model is counted by all of its answers, as on the screens.
+    # A single model has the figures that the screens show.
     error, bill = single_model_figures(log, today) if isinstance(today, str) else todays.means
     position = np.arange(_TRIED_PER_RUNG * (len(rungs) - 1) + 1) / _TRIED_PER_RUNG
     weights = position_weights(position, len(rungs))
@@ -241,7 +241,7 @@ def _with_figures(policy: AbstractPolicy, log: Log, level: float | None) -> Abst
         log: the log; queries with the answers of all models of the policy count.
         level: probability of the intervals; None for no intervals.
     """
-    shared = comparable_log(log, [policy])
+    shared = comparable_log(log.comparable, [policy])
     figures = [_figures_on(shared, rung, replay(rung, shared), level) for rung in policy.rungs]
     # The costs of a ladder must rise, but a dearer rung may happen to cost less on this log.
     cost = np.array([expected["cost"] for expected in figures])
@@ -300,6 +300,8 @@ def single_policy(frontier: Frontier, log: Log, model: str, target: Target | Non
     alone = make_frontier(frontier.model, points, frontier.spec)
     if frontier.bands is not None:
         alone = dataclasses.replace(alone, bands=bootstrap(alone, log, refit=False))
+    if log.seconds is not None:
+        alone = dataclasses.replace(alone, seconds=replay(alone, log.comparable).seconds)
     return alone.policy_at(0, target)
 
 
@@ -356,11 +358,21 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> TargetPolicy:
     for name in named:
         frontier_of_segment = search_of(spec).find(log.take(segment == name), frontier.model).frontier
         parts.append(_SegmentCorners.of(frontier_of_segment, name, counts[name] / n))
-    rungs = _merge_corners(parts, frontier)
+    level = None if frontier.bands is None else frontier.bands.level
+    rungs = tuple(_with_spread(rung, log.comparable, level) for rung in _merge_corners(parts, frontier))
     words = f"{count(len(named), 'segment')} of {spec.segment} with cascades of their own: {', '.join(named)}"
     words += f"; the other {count(other, 'query')} go by the cascades for all" if other else ""
     assert spec.target is not None
     return TargetPolicy(_at_target(rungs, spec.target, log.error_kind), notes=(words,))
+
+
+def _with_spread(rung: Policy, log: Log, level: float | None) -> Policy:
+    """Add the seconds of a rung on a log, and intervals by the sampling error alone, moved to its expected figures."""
+    found, expected = _figures_on(log, rung, replay(rung, log), level), rung.expected
+    for name, most in (("error", 1.0), ("cost", math.inf)):
+        for end in (f"{name}_low", f"{name}_high") if level is not None else ():
+            found[end] = min(max(found[end] + expected[name] - found[name], 0.0), most)
+    return dataclasses.replace(rung, expected={**found, **expected})
 
 
 def _at_target(rungs: tuple[Policy, ...], target: Target, error_kind: ErrorKind) -> AbstractPolicy:
@@ -376,7 +388,7 @@ def _at_target(rungs: tuple[Policy, ...], target: Target, error_kind: ErrorKind)
 
 def _shift_on(frontier: Frontier, log: Log, part: Log) -> np.ndarray:
     """Return the change of error, money and abstention from a log to a part of it, under L policies: (L, 3)."""
-    on_part, on_log = replay(frontier, part), replay(frontier, log)
+    on_part, on_log = replay(frontier, part.comparable), replay(frontier, log.comparable)
     names = ("error", "spent", "abstention")
     return np.stack([getattr(on_part, name) - getattr(on_log, name) for name in names], axis=1, dtype=float)
 

@@ -22,7 +22,6 @@ from rcjax.logs.oddities import MIN_QUERIES, describe_doubts, describe_oddities,
 from rcjax.logs.prices import reprice
 from rcjax.model.calibrated_models import FittedModel
 from rcjax.model.calibration import expected_calibration_error
-from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.comparison import COMPARISON, Comparison, UnsupportedGain, advise, describe_rungs
 from rcjax.policy.ladder import Period, penalty, with_following, with_provenance
 from rcjax.policy.policy import AbstractPolicy
@@ -67,11 +66,11 @@ class SingleModel(Record):
     answers: int
     """Number of its answers."""
     accuracy: float
-    """Share of its answers that are right."""
+    """Share of its answers to the comparable queries that are right."""
     cost: float
-    """Mean cost, in money per query."""
-    calibration_error: float
-    """Held-out expected calibration error of its labelled answers, on 50,000 queries at most."""
+    """Mean cost, in money per query, of the comparable queries."""
+    calibration_error: float | None
+    """Held-out expected calibration error of its labelled answers, on 50,000 queries at most; None without a label."""
     seconds: float | None = None
     """Mean of the known seconds of its answers; None if the log has no seconds."""
 
@@ -189,7 +188,7 @@ class Tuned:
         is_compared = target.name in _COMPARED and all(option is None for option in uncompared_options)
         if self.cross_validation is None or not is_compared:
             return None
-        costs, errors = np.asarray(log.single_cost, float), single_model_errors(log)
+        costs, errors = np.asarray(log.comparable.single_cost, float), single_model_errors(log)
         if target.name == "budget":
             best = log.models.index(best_single_for(log, target.value))
         else:
@@ -334,26 +333,24 @@ def _tune_frontier(
         limit.require_any(model)
     selection = search_of(spec).find(log, model, limit=limit)
     frontier, cross_validation = selection.frontier, selection.cross_validation
-    if spec.intervals:
+    if spec.intervals and log.has_enough_complete:
         # Policies tuned on draws might not keep to the limit, so only the queries vary.
         refit = None if limit is None else False
         bands = bootstrap(frontier, log, refit=refit, cross_validation=cross_validation)
         frontier = dataclasses.replace(frontier, bands=bands)
     replayed = None
     if (log.seconds is not None or not frontier.is_by_labels) and log.select(frontier.models).complete.any():
-        replayed = replay(frontier, log)
+        replayed = replay(frontier, log.comparable)
         frontier = dataclasses.replace(frontier, seconds=replayed.seconds)
     return Tuned(log, held_out, model, frontier, cross_validation, describe_models(log, model), spec, replayed)
 
 
 def _require_affordable(log: Log, budget: float, period: Period | None) -> None:
-    """Raise InfeasibleError if the cheapest model is over the budget, by all its answers and by the complete queries.
+    """Raise InfeasibleError if the cheapest model is over the budget, by all its answers and by the comparable queries.
 
     The message gives the larger of the two costs.
     """
-    cost, complete = np.asarray(log.single_cost, float), np.asarray(log.complete)
-    bill = np.asarray(log.answer_cost, float)[complete].mean(0) if complete.any() else cost
-    low, high = sorted((float(cost.min()), float(bill.min())))
+    low, high = sorted(float(part.single_cost.min()) for part in (log, log.comparable))
     if low > budget * (1 + 1e-9):
         raise InfeasibleError(over_budget_message(budget, high, period))
 
@@ -411,7 +408,7 @@ def with_bills(frontier: Frontier, replayed: Replay | None) -> tuple[Frontier, l
     """Replace the costs that the paper's model predicts by the bills of the policies; return (frontier, notes).
 
     More queries may be deferred than the model predicts, and deferred queries may be longer than others. The costs of
-    the default search are bills already.
+    the default search are bills already. Intervals are around replayed costs at mean prices, so they only need prices.
 
     Args:
         frontier: the frontier.
@@ -419,14 +416,13 @@ def with_bills(frontier: Frontier, replayed: Replay | None) -> tuple[Frontier, l
     """
     if frontier.is_by_labels or replayed is None:
         return frontier, []
-    spent = np.asarray(replayed.spent, float)
-    predicted = np.asarray(frontier.cost, float)
-    ratio = np.where(predicted > 0, spent / np.where(predicted > 0, predicted, 1.0), 1.0)
+    spent, predicted, at_means = (np.asarray(cost, float) for cost in (replayed.spent, frontier.cost, replayed.cost))
+    ratio, price_ratio = (np.divide(spent, cost, np.ones_like(spent), where=cost > 0) for cost in (predicted, at_means))
     if np.abs(ratio - 1).max() < 1e-9:
         return frontier, []
     bands = frontier.bands
     if bands is not None:
-        bands = dataclasses.replace(bands, cost=jax.device_put(np.asarray(bands.cost) * ratio[:, None]))
+        bands = dataclasses.replace(bands, cost=jax.device_put(np.asarray(bands.cost) * price_ratio[:, None]))
     frontier = dataclasses.replace(frontier, cost=jax.device_put(spent.astype(frontier.cost.dtype)), bands=bands)
     most = percent(float(np.abs(ratio - 1).max()), 0)
     other = f"which differ by up to {most} from what the model expects at mean prices"
@@ -463,20 +459,19 @@ def describe_models(log: Log, model: FittedModel) -> tuple[SingleModel, ...]:
     sample = sample_queries(log, 0)
     confidence = held_out_confidence(sample, model)
     known = sample.labelled
-    truth, single_cost = np.asarray(sample.correct), log.single_cost
-    answered = np.asarray(log.answered)
-    seconds = np.full(answered.shape, np.nan) if log.seconds is None else np.asarray(log.seconds, float)
-    right = np.asarray(expected_log(log).correct)  # as the frontier counts answers
+    truth = np.asarray(sample.correct)
+    answers, errors, costs = np.asarray(log.answered).sum(0), single_model_errors(log), log.comparable.single_cost
+    seconds = np.full(known.shape, np.nan) if log.seconds is None else np.asarray(log.seconds, float)
     return tuple(
         SingleModel(
             model=name,
-            answers=int(rows.sum()),
-            accuracy=float(right[rows, j].mean()),
-            cost=float(single_cost[j]),
-            calibration_error=expected_calibration_error(confidence[known[:, j], j], truth[known[:, j], j]),
+            answers=int(answers[j]),
+            accuracy=float(1 - errors[j]),
+            cost=float(costs[j]),
+            calibration_error=expected_calibration_error(confidence[rows, j], truth[rows, j]) if rows.any() else None,
             seconds=None if np.isnan(seconds[:, j]).all() else float(np.nanmean(seconds[:, j])),
         )
-        for j, (name, rows) in enumerate(zip(log.models, answered.T, strict=True))
+        for j, (name, rows) in enumerate(zip(log.models, known.T, strict=True))
     )
 
 

@@ -11,10 +11,9 @@ import scipy.stats
 
 import rcjax
 from rcjax.logs import LogError
-from rcjax.model import fitting
 from rcjax.model.calibrated_models import Details, fit_calibrated, pairs
 from rcjax.model.cascade_model import load_model
-from rcjax.model.fitting import fit_arrays, refit
+from rcjax.model.fitting import fit_arrays, fit_near
 from rcjax.model.marginals import Marginal
 from rcjax.model.maximum_likelihood import fit_marginal
 
@@ -144,12 +143,14 @@ def test_a_draw_without_smooth_values_has_a_marginal(small, values):
     np.testing.assert_allclose(marginals.mass_lowest + marginals.mass_highest, 1, rtol=1e-12)
 
 
-def test_a_model_without_a_record_of_its_fit_is_fitted_again_by_its_family(log, model, monkeypatch):
-    calls = []
-    monkeypatch.setattr(fitting, "fit", lambda _, **given: calls.append(given["copula"]))
-    old = dataclasses.replace(model, details=Details())
-    refit(old, log)
-    assert calls == [rcjax.copulas.Gumbel]
+@pytest.mark.parametrize("method", ["tau", "likelihood"])
+def test_a_fit_near_another_is_by_its_method(holes, method):
+    model = rcjax.fit(holes, method=method)
+    rows = holes.logprob, holes.correct, holes.answered
+    fitted = fit_near(model, *rows, holes.cost)
+    np.testing.assert_allclose(fitted.copulas.theta, model.copulas.theta, rtol=1e-3)  # marginals are a step of EM apart
+    other = fit_near(dataclasses.replace(model, details=Details()), *rows, holes.cost)  # without a record: τ
+    assert np.allclose(other.copulas.theta, model.copulas.theta, rtol=1e-3) == (method == "tau")
 
 
 def test_the_model_is_a_pytree_and_survives_a_file(log, model, tmp_path):

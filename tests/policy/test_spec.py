@@ -157,3 +157,10 @@ def test_an_impossible_limit_is_refused_in_one_line(text):
     with pytest.raises(ValueError, match="max_seconds") as caught:
         SecondsLimit.of(text)
     assert "\n" not in str(caught.value)
+
+
+def test_another_target_keeps_follows_for_a_budget_only():
+    spec = Spec(budget=0.5, follows=False, intervals=False, period=Period(500.0, "month"))
+    assert spec.with_target(Target("budget", 0.2)) == Spec(budget=0.2, follows=False, intervals=False)
+    assert spec.with_target(Target("max_error", 0.2)) == Spec(max_error=0.2, intervals=False)
+    assert Spec.from_json(spec.with_target(Target("lam", 3.0)).to_json(), "").check() == Spec(lam=3.0, intervals=False)

@@ -56,6 +56,11 @@ def test_targets_run_from_the_cheapest_bill_beyond_the_dearest():
     assert np.isfinite(targets_of(make_log(N, 2, seed=1, query_cost=np.zeros(2))).budgets).all()
 
 
+def on_complete(rows):
+    """The rows of candidates, of which only those count that every model answered."""
+    return dataclasses.replace(rows, included=rows.included & rows.included.all(1, keepdims=True))
+
+
 def by_hand(log, model, blending, targets, seed):
     """(penalty (S, T, m), cost (S, T, m), in_sample (S, T)) by loops: fit without the fold, judge, choose, walk."""
     logprob, right, answered, query_cost = columns(log)
@@ -68,7 +73,7 @@ def by_hand(log, model, blending, targets, seed):
         train = answered & ~out[:, None]
         rows = logprob, right, train
         fitted = fit_near(model, *rows, log.cost)
-        padded = calibrate_padded_rows(fitted.calibrators, TrainingRows(*rows), query_cost)
+        padded = on_complete(calibrate_padded_rows(fitted.calibrators, TrainingRows(*rows), query_cost))
         trial, label_penalty = jax.tree.map(np.asarray, _score_pairs(padded, blending))
         wanted = [{"lam": lam} for lam in targets.lam] + [{"budget": budget} for budget in targets.budgets]
         use = np.isfinite(trial.penalty)
@@ -78,7 +83,7 @@ def by_hand(log, model, blending, targets, seed):
             use &= ~beaten.any(1) | (trial.first == trial.second)
         among = {name: [(trial, np.flatnonzero(use))] for name in ("models", "pairs")}
         if log.answer is not None:
-            padded = calibrate_padded_rows(fitted.calibrators, TrainingRows(*rows, log.answer), query_cost)
+            padded = on_complete(calibrate_padded_rows(fitted.calibrators, TrainingRows(*rows, log.answer), query_cost))
             compared = jax.tree.map(np.asarray, _score_agreement(padded, blending))
             among["answers"] = [*among["pairs"], (compared, np.flatnonzero(np.isfinite(compared.penalty)))]
         confidence = np.asarray(fitted.calibrate(logprob))

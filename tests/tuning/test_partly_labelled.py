@@ -44,6 +44,28 @@ def test_expected_errors_are_those_of_fresh_queries(kind):
         assert np.abs(np.mean(word, 0)).max() > 0.1
 
 
+def without_labels_of_first(log):
+    """The log, none of whose labels is of the first model; the judges' verdicts stay."""
+    labelled = log.labelled & (np.arange(len(log.models)) > 0)
+    return partly(log, labelled, np.asarray(log.hand_labels.judged))
+
+
+def test_a_model_without_a_label_has_no_calibration_error():
+    """A split of a log with few labels of a model may leave it none: the others are tuned all the same."""
+    tuned = rcjax.tune(without_labels_of_first(judged_log(192, 60)), error_cost=1e-3, intervals=False)
+    first, *others = tuned.single_models
+    assert first.calibration_error is None
+    assert all(0 <= model.calibration_error < 0.5 for model in others)
+    assert 0 < first.accuracy < 1
+    assert tuned.policy is not None
+
+
+def test_a_guarantee_with_judges_names_the_model_without_a_held_out_label():
+    log, held_out = judged_log(192, 60), without_labels_of_first(judged_log(192, 60, seed=5))
+    with pytest.raises(rcjax.LogError, match=rf"no held-out answer of {MODELS[0]} is labelled: label some"):
+        rcjax.tune(log, held_out=held_out, max_error=0.6, confidence=0.9, judged=True, intervals=False)
+
+
 def test_labelled_queries_are_a_log_of_their_own():
     log = judged_log(100, 30)
     alone = take_hand_labelled(log)

@@ -97,3 +97,10 @@ def test_an_infeasible_limit_names_the_seconds_of_the_fastest(log):
 def test_a_log_without_seconds_is_refused(log):
     with pytest.raises(LogError, match=r"no column seconds .* a limit on the seconds needs it"):
         rcjax.tune(dataclasses.replace(log, seconds=None), max_seconds=2.0, **SURE)
+
+
+def test_todays_model_that_stays_has_its_seconds(log):
+    policy = rcjax.tune(log, match=0.0, **SURE).policy
+    (model,) = policy.models
+    waits = np.asarray(log.seconds)[:, log.models.index(model)]
+    assert policy.expected["seconds"] == pytest.approx(np.nanmean(waits), rel=1e-6)

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import polars as pl
 import pytest
@@ -54,6 +55,21 @@ def test_money_goes_where_it_saves_errors(log, tuned):
     slopes = np.diff(errors) / np.diff(costs)
     assert (slopes < 0).all()
     assert (np.diff(slopes) > -1e-9).all()  # one price of an error everywhere: each step saves less than those before
+
+
+def test_rungs_by_segments_have_intervals_and_seconds(log):
+    seconds = np.random.default_rng(1).uniform(1.0, 3.0, log.query_cost.shape)
+    timed = dataclasses.replace(log, seconds=jnp.asarray(seconds))
+    policy = rcjax.tune(timed, budget=1.1e-4, segment="kind").policy
+    for figures in (policy.expected, *(rung.expected for rung in policy.rungs)):
+        assert figures["error_low"] <= figures["error"] <= figures["error_high"]
+    for rung in policy.rungs:
+        assert rung.expected["cost_low"] <= rung.expected["cost"] <= rung.expected["cost_high"]
+        assert rung.expected["level"] == 0.9
+        assert rung.expected["seconds"] == pytest.approx(float(rcjax.replay(rung, timed).seconds.mean))
+    plain = rcjax.tune(timed, budget=1.1e-4, segment="kind", intervals=False).policy
+    assert "error_low" not in plain.expected
+    assert plain.expected["seconds"] == pytest.approx(policy.expected["seconds"])
 
 
 def test_at_a_price_the_rung_is_the_one_that_costs_least_with_its_errors(tuned):

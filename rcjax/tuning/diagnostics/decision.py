@@ -350,7 +350,7 @@ def assess_replacement(
     """
     if policy.period is not None and isinstance(new_policy, Ladder):  # both spread the same money over as many queries
         new_policy = dataclasses.replace(new_policy, budget=policy.budget)
-    lam = comparable_tuning(policy, log).lam
+    lam, known = comparable_tuning(policy, log).lam, known.comparable
     compared, gain, untested = Replacement(None), None, None
     try:
         if lam is not None and known.n_queries >= FEWEST_FOR_GAIN:

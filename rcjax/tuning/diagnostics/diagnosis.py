@@ -99,16 +99,11 @@ def without(log: Log, rows: np.ndarray) -> Log:
 
 
 def _fitted_near(model: FittedModel, log: Log) -> FittedModel:
-    """Fit a model of the same kind to another log: calibration alone, or the whole of the paper's model.
-
-    With copulas by Kendall's τ, the fit of the mixtures starts from the mixtures of the model.
-    """
+    """Fit a model of the same kind to another log: calibration alone, or the whole of the paper's model."""
     if not isinstance(model, CascadeModel):
         return refit_calibrated(model, log)
-    from rcjax.model.fitting import fit_near, refit
+    from rcjax.model.fitting import fit_near
 
-    if (model.details.fit or {}).get("method", "tau") != "tau":
-        return refit(model, log)
     outcomes = expected_log(log)
     fitted = fit_near(model, log.logprob, outcomes.correct, log.answered, log.cost)
     return dataclasses.replace(fitted, details=Details.of_log(log, fit=model.details.fit))

@@ -63,7 +63,7 @@ from rcjax.tuning.replaying.comparing import (
     name_today,
 )
 from rcjax.tuning.replaying.replay import LadderReplay, QueryReplay, Stream, replay_queries
-from rcjax.tuning.replaying.walk import calibrated_confidence
+from rcjax.tuning.replaying.walk import calibrated_confidence, require_complete
 from rcjax.tuning.tune import retune
 
 _FEWEST_FOR_DRIFT = 20  # queries below which neither a drift nor a kept promise is certain
@@ -261,14 +261,12 @@ def check_policy(
     """
     shared = _require_fresh(policy, log)
     log, recent = in_order(log), last_weeks(log)  # `rcjax retune` takes `recent`
-    old = carried_log(policy).select(policy.models)
-    log = _with_todays_answers(policy, log)
-    new = log.select(policy.models)
-    weeks = Weeks.of(new)
-    figures = _gather_figures(policy, old, new, log)
+    carried, new, judged = carried_log(policy), log.select(policy.models), _judged_queries(policy, log)
+    old, weeks = carried.select(policy.models), Weeks.of(new)
+    figures = _gather_figures(policy, carried.comparable.select(policy.models), new.take(judged), log.take(judged))
     looks = looks or (1 if weeks.end is None else WEEKLY)
     separate = separate_looks(looks)
-    last_look = _look_at_windows(figures, Weeks(weeks.ago[new.complete], weeks.end), separate, log.error_kind)
+    last_look = _look_at_windows(figures, Weeks(weeks.ago[judged], weeks.end), separate, log.error_kind)
     window = new.take(weeks.in_window)
     unalarmed = np.isin(weeks.ago, last_look.joined)
     models = _model_changes(policy, old, new, unalarmed, weeks.in_window)
@@ -290,7 +288,7 @@ def check_policy(
         replacement=replacement,
         findings=(*last_look.primary, *(finding for finding in sample if finding.verdict == "bad"), *secondary),
         decision=_prefer_dominating_today(decide(evidence, replacement), policy, recent),
-        remarks=(*_remarks(policy, window, shared, replacement), *last_look.remarks(evidence.unit, log.error_kind)),
+        remarks=(*_remarks(policy, recent, shared, replacement), *last_look.remarks(evidence.unit, log.error_kind)),
         followed=last_look.followed,
         unlabelled=evidence.unlabelled,
         error_kind=log.error_kind,
@@ -364,12 +362,17 @@ def _require_fresh(policy: AbstractPolicy, log: Log) -> Overlap:
     return shared
 
 
-def _with_todays_answers(policy: AbstractPolicy, log: Log) -> Log:
-    """Take the queries that the models of a policy and of today's answered; all queries if no margin was promised."""
-    if (today := matched_today(policy, log)) is None:
-        return log
-    named = {*policy.models, *models_of(today)}
-    return log.take(log.select([name for name in log.models if name in named]).complete)
+def _judged_queries(policy: AbstractPolicy, log: Log) -> np.ndarray:
+    """Return the queries answered by the models tuned on (if too few: of the policy), and of a margin: (n,) bool."""
+    today = matched_today(policy, log)
+    own = {*policy.models, *(() if today is None else models_of(today))}
+    parts = [
+        log.select([name for name in log.models if name in models])
+        for models in ({*own, *recorded_tuning(policy).models}, own)
+    ]
+    part = parts[0] if parts[0].has_enough_complete else parts[1]
+    require_complete(part, "a check")
+    return part.complete
 
 
 @dataclasses.dataclass(frozen=True)
@@ -577,8 +580,7 @@ def _costs(replayed: QueryReplay, by_model: bool) -> np.ndarray:
 def _remarks(policy: AbstractPolicy, log: Log, shared: Overlap, replacement: Replacement | None) -> Iterator[str]:
     if shared:
         yield f"{shared.describe()}, which hides changes: check the policy on fresh queries"
-    if not log.complete.all():
-        missing = log.n_queries - int(log.complete.sum())
+    if missing := int((~_judged_queries(policy, log)).sum()):
         yield f"{missing:,} of {log.n_queries:,} queries lack the answer of some model, and do not count"
     if replacement is not None and replacement.improvement is None and not replacement.against:
         yield f"whether tuning again would gain was not tested: {why_untested(policy, log)[0]}"

@@ -93,16 +93,16 @@ class QueryLosses(NamedTuple):
 
 
 def single_model_errors(log: Log) -> np.ndarray:
-    """Return the error of each single model of a log, by its labels: (k,)."""
-    answered = np.asarray(log.answered)
-    right = np.asarray(expected_log(log).correct, float)
+    """Return the error of each single model of a log, by the labels of its comparable queries: (k,)."""
+    judged = expected_log(log).comparable
+    answered, right = np.asarray(judged.answered), np.asarray(judged.correct, float)
     return 1 - (right * answered).sum(0) / np.maximum(answered.sum(0), 1)
 
 
 def single_model_figures(log: Log, model: str) -> tuple[float, float]:
-    """Return (error, dollars per query) of a single model on a log, by all of its answers."""
+    """Return (error, dollars per query) of a single model on the comparable queries of a log."""
     column = log.models.index(model)
-    return float(single_model_errors(log)[column]), float(log.single_cost[column])
+    return float(single_model_errors(log)[column]), float(log.comparable.single_cost[column])
 
 
 def paired_error(differences: np.ndarray) -> np.ndarray:
@@ -173,12 +173,12 @@ def default_today(log: Log) -> str:
     right = np.asarray(corrected_log(log).take(log.complete).correct, float)
     error = paired_error((right[:, best, None] - right).T) * (1 + _ROUNDING)
     alike = (errors - errors[best] <= error) | (np.arange(len(errors)) == best)
-    return log.models[int(np.where(alike, np.asarray(log.single_cost, float), np.inf).argmin())]
+    return log.models[int(np.where(alike, np.asarray(log.comparable.single_cost, float), np.inf).argmin())]
 
 
 def best_single_for(log: Log, money: float) -> str:
     """Return the single model with the fewest errors for `money` per query; the cheapest if none is affordable."""
-    cost = np.asarray(log.single_cost, float)
+    cost = np.asarray(log.comparable.single_cost, float)
     affordable = cost <= max(money, float(cost.min())) * (1 + _ROUNDING)
     return log.models[int(np.where(affordable, single_model_errors(log), np.inf).argmin())]
 
@@ -224,8 +224,7 @@ def compare_policy(
         log: the log, with the answers of the policy's models and of today's.
         today: a model or a policy; None: `default_today`.
         money: dollars per query that the single model may cost; None: the bill of the policy.
-        tuned: the policy was tuned on this log: its error and bill are those that the tuning expects, and single models
-            are counted by all of their labels.
+        tuned: the policy was tuned on this log: its error and bill are those that the tuning expects.
 
     Raises LogError if the log lacks a model, or has no query that all models have answered.
 
@@ -237,13 +236,13 @@ def compare_policy(
     """
     today = default_today(log) if today is None else today
     if money is None:
-        complete = comparable_log(log, [policy])
+        complete = comparable_log(log.comparable, [policy])
         money = (_expected(policy) if tuned else QueryLosses.in_service(policy, complete).means)[1]
     single = best_single_for(log, money)
     subjects: dict[Role, ModelOrPolicy] = {"today": today}
     if single not in (today, _only_model(policy)):
         subjects["single"] = single
-    shared = comparable_log(log, [policy, *subjects.values()])
+    shared = comparable_log(log.comparable, [policy, *subjects.values()])
     losses_of = QueryLosses.of if tuned else QueryLosses.in_service
     losses = losses_of(policy, shared)
     error, cost = _expected(policy) if tuned else losses.means
