@@ -235,7 +235,7 @@ def _cross_fitted_losses(
         spec: options of the tuning.
         lam: the λ of both.
     """
-    fold, n = deal_folds(log.complete), log.n_queries
+    fold, n = deal_folds(log.queries, log.complete), log.n_queries
 
     def losses(calibrators: Calibrator, policies: Policies) -> np.ndarray:
         terms = loss_terms_on_log(calibrators, policies, outcomes, outcomes.correct, outcomes.cost)
