@@ -22,6 +22,7 @@ lenient to one model.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ from rcjax._core.compilation import compiled
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibration import Transform, transform_confidence
+from rcjax.policy.policy import hash_to_uniform
 
 #: Prior standard deviations of a shared coefficient, and of a model's deviation from it.
 _SHARED, _BY_MODEL = 3.0, 1.0
@@ -188,21 +190,26 @@ def _predict(columns: jax.Array, beta: jax.Array) -> jax.Array:
 FOLDS = 5
 
 
-def deal_folds(complete: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Deal queries into folds at random, and return each query's fold: (n,).
+def deal_folds(queries: Sequence[int | str], complete: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Deal queries into folds at random, by their names, and return each query's fold: (n,).
 
-    The folds' numbers of complete queries differ by at most one; `complete` (n,) bool marks the queries that all models
-    answered. A plain random deal of a log with gaps may leave a fold without any.
+    The order of the queries does not matter, unless names repeat. The folds' numbers of complete queries differ by at
+    most one; a plain random deal of a log with gaps may leave a fold without any.
+
+    Args:
+        queries: names of the n queries.
+        complete: (n,) bool: the queries that all models answered.
+        seed: seed of the deal.
 
     >>> complete = np.arange(15) < 5
-    >>> fold = deal_folds(complete, seed=0)
+    >>> fold = deal_folds(range(15), complete)
     >>> np.bincount(fold[complete]).tolist(), np.bincount(fold).tolist()
     ([1, 1, 1, 1, 1], [3, 3, 3, 3, 3])
     """
-    shuffled = np.random.default_rng(seed).permutation(len(complete))
-    order = np.lexsort((shuffled, ~np.asarray(complete)))  # complete queries come first
-    fold = np.empty(len(complete), int)
-    fold[order] = np.arange(len(complete)) % FOLDS
+    lots = np.array([hash_to_uniform(f"fold {seed}", query) for query in queries])
+    order = np.lexsort((lots, ~np.asarray(complete)))  # complete queries come first
+    fold = np.empty(len(order), int)
+    fold[order] = np.arange(len(order)) % FOLDS
     return fold
 
 
@@ -307,5 +314,5 @@ def _folds(log: Log) -> np.ndarray:
     A bootstrap may have drawn a query repeatedly; all its rows share a fold.
     """
     number_of = {query: number for number, query in enumerate(dict.fromkeys(log.queries))}
-    fold = deal_folds(np.ones(len(number_of), bool))
+    fold = deal_folds([*number_of], np.ones(len(number_of), bool))
     return fold[[number_of[query] for query in log.queries]]

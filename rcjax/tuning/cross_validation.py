@@ -55,7 +55,7 @@ def held_out_confidence(log: Log, model: FittedModel, seed: int = 0) -> np.ndarr
         model: the model that was fitted to the log.
         seed: seed of the folds.
     """
-    fold = deal_folds(log.complete, seed)
+    fold = deal_folds(log.queries, log.complete, seed)
     confidence = np.full_like(log.logprob, np.nan)
     for number, right in enumerate(expected_outcomes_by_fold(log, fold)):
         out = fold == number
@@ -341,27 +341,53 @@ def targets_of(log: Log) -> Targets:
     return Targets(lam_range(cost, N_LAM), np.geomspace(low, 1.2 * max(high, low), BUDGETS))
 
 
-def cross_validate(log: Log, model: FittedModel, blending: Blending, seed: int = 0) -> CrossValidatedLosses:
-    """Return the losses of every candidate set on the complete queries of a log, each held out once.
+#: Queries, over all deals, of a cross-validation, and its most deals: the choice among some 300 queries depends on how
+#: they are dealt into folds (saving of `match` on MMLU: standard deviation 2.8 points with one deal, 1.4 with eight).
+_REPEATED_QUERIES, _MAX_DEALS = 2_400, 8
 
-    If answers lack labels, mean gains are computed from expected outcomes, and errors and standard errors from
-    corrected outcomes (`rcjax.model.label_outcomes`).
+
+def cross_validate(log: Log, model: FittedModel, blending: Blending, seed: int = 0) -> CrossValidatedLosses:
+    """Return the losses of every candidate set on the complete queries of a log, as means over deals into folds.
+
+    A deal holds each query out once. Logs of fewer than 2,400 queries get several deals, at most eight. If answers
+    lack labels, mean gains are computed from expected outcomes, and errors and standard errors from corrected outcomes
+    (`rcjax.model.label_outcomes`).
 
     Args:
         log: the log, with the models of `model`.
         model: the model fitted to the log.
         blending: the blending weights of labels, and the worth of an abstention.
-        seed: seed of the folds.
+        seed: seed of the deals.
+    """
+    deals = min(max(_REPEATED_QUERIES // log.n_queries, 1), _MAX_DEALS)
+    targets = targets_of(log)
+    losses = [_cross_validate_deal(log, model, blending, targets, _MAX_DEALS * seed + deal) for deal in range(deals)]
+    penalty, bill, estimated, in_sample = (np.mean(figures, axis=0) for figures in zip(*losses, strict=True))
+    by_labels, by_estimates = (Penalties(figure[0], figure[-1]) for figure in (penalty, estimated))
+    return CrossValidatedLosses(
+        targets,
+        penalty=by_labels,
+        cost=bill,
+        estimated=by_estimates,
+        in_sample=in_sample,
+        blending=blending,
+    )
+
+
+def _cross_validate_deal(
+    log: Log, model: FittedModel, blending: Blending, targets: Targets, seed: int
+) -> tuple[np.ndarray, ...]:
+    """Return `penalty`, `cost`, `estimated` and `in_sample`, as in `CrossValidatedLosses`, of one deal into folds.
+
+    The first axis of `penalty` and `estimated` holds the kinds of outcomes: expected and, if labels lack, corrected.
     """
     complete = log.complete
     abstain_price = None if blending.abstain_worth is None else 1 - float(blending.abstain_worth)
-    fold = deal_folds(complete, seed)
-    targets = targets_of(log)
+    fold = deal_folds(log.queries, complete, seed)
     query_cost = impute_query_cost(log)
     outcomes, logs = _outcomes_by_fold(log, fold)
 
     def evaluate_fold(number: int) -> tuple[Array, ...]:
-        """Return `penalty`, `cost`, `estimated` and `in_sample` of a fold, as in `CrossValidatedLosses`."""
         calibrators, choices, estimated_wrong = _choose_on_other_folds(
             logs[number], fold == number, model.calibrators, targets, blending
         )
@@ -383,17 +409,8 @@ def cross_validate(log: Log, model: FittedModel, blending: Blending, seed: int =
     *figures, in_sample = zip(*map_in_threads(evaluate_fold, range(FOLDS), n=log.n_queries), strict=True)
     # Sort the queries from the order of the folds back to the order of the log.
     order = np.argsort(np.argsort(fold[complete], kind="stable"))
-    penalty, bill, estimated = (np.concatenate(parts, axis=-1)[..., order] for parts in figures)
     in_sample = np.average(in_sample, axis=0, weights=np.bincount(fold[complete], minlength=FOLDS))
-    by_labels, by_estimates = (Penalties(figure[0], figure[-1]) for figure in (penalty, estimated))
-    return CrossValidatedLosses(
-        targets,
-        penalty=by_labels,
-        cost=bill,
-        estimated=by_estimates,
-        in_sample=in_sample,
-        blending=blending,
-    )
+    return *(np.concatenate(parts, axis=-1)[..., order] for parts in figures), in_sample
 
 
 def _outcomes_by_fold(log: Log, fold: np.ndarray) -> tuple[list[Any], list[Log]]:

@@ -377,7 +377,7 @@ def _estimate_weights(log: Log, fitted: Calibrator) -> tuple[float | Array, floa
         log, labelled = log.take(rows), labelled[rows]
     if len(log.models) < 2 or labelled.all(1).sum() < 2 * FOLDS:
         return defaults
-    fold = deal_folds(np.asarray(labelled.all(1)))
+    fold = deal_folds(log.queries, np.asarray(labelled.all(1)))
     sums = [_normal_equations(log, fitted, labelled, fold == number) for number in range(FOLDS)]
     square, product = (np.sum(part, axis=0) for part in zip(*sums, strict=True))
     prior = np.trace(square) / 2 * _PRIOR / labelled.all(1).sum()

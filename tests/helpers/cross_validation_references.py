@@ -1,5 +1,6 @@
 """A reference for the choice by labels, and for its error on held-out queries, by loops in plain numpy."""
 
+import hashlib
 import itertools
 from typing import NamedTuple
 
@@ -99,9 +100,9 @@ def mix_for(error, cost, lam=None, budget=None):
     return [(1 - share[row, column], int(low[row])), (share[row, column], int(high[column]))]
 
 
-def dealt(complete, folds, seed):
-    """(n,) the fold of each query: in a random order, the complete ones first, to each fold in turn."""
-    order = np.random.default_rng(seed).permutation(len(complete))
+def dealt(queries, complete, folds, seed):
+    """(n,) the fold of each query, by a hash of its name, the complete ones first, to each fold in turn."""
+    order = [hashlib.sha256(f"fold {seed}:{query}".encode()).digest() for query in queries]
     fold = np.zeros(len(complete), int)
     for place, query in enumerate(sorted(range(len(complete)), key=lambda i: (not complete[i], order[i]))):
         fold[query] = place % folds

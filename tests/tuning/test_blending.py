@@ -76,7 +76,7 @@ def test_weights_are_those_of_the_definition(seed, missing):
     log = make_log(150, 3, seed=seed, missing=missing)
     blend = estimate_blending(log, fit_calibrated(log).calibrators)
     log = log.take(np.asarray(log.answered).any(1))  # what nobody answered plays no part
-    folds = deal_folds(np.asarray(log.answered).all(1))
+    folds = deal_folds(log.queries, np.asarray(log.answered).all(1))
     np.testing.assert_allclose([blend.calibrated, blend.conditional], blend_by_definition(log, folds), atol=2e-4)
 
 

@@ -62,10 +62,16 @@ def on_complete(rows):
 
 
 def by_hand(log, model, blending, targets, seed):
+    """Means of `deal_by_hand` over the eight deals of a short log."""
+    deals = [deal_by_hand(log, model, blending, targets, 8 * seed + number) for number in range(8)]
+    return [np.mean(figures, axis=0) for figures in zip(*deals, strict=True)]
+
+
+def deal_by_hand(log, model, blending, targets, seed):
     """(penalty (S, T, m), cost (S, T, m), in_sample (S, T)) by loops: fit without the fold, judge, choose, walk."""
     logprob, right, answered, query_cost = columns(log)
     complete, k = answered.all(1), right.shape[1]
-    fold = dealt(complete, FOLDS, seed)
+    fold = dealt(log.queries, complete, FOLDS, seed)
     price = None if blending.abstain_worth is None else 1 - float(blending.abstain_worth)
     by_set = {}
     for number in range(FOLDS):
@@ -232,3 +238,12 @@ def test_agreement_must_gain_at_its_price_and_on_average(overall, by_labels, ear
     validation = made([0.0] * 3, [0.0] * 3)
     assert dataclasses.replace(validation, agreement_gains=gains).uses_agreement.tolist() == [earned, False, False]
     assert not validation.uses_agreement.any()
+
+
+def test_the_order_of_the_queries_decides_nothing():
+    """Folds dealt by position moved the saving that `match` finds on a real log between 10 and 20 %."""
+    log = make_log(N, 3, seed=4)
+    shuffled = log.take(np.random.default_rng(0).permutation(N))
+    first, second = (rcjax.tuning.select_frontier(part).frontier for part in (log, shuffled))
+    np.testing.assert_allclose(second.cost, first.cost, rtol=1e-9)
+    np.testing.assert_allclose(second.error, first.error, atol=1e-9)

@@ -125,7 +125,7 @@ def test_the_loss_of_those_tuned_again_is_that_of_five_folds_by_hand(policy, log
     """Each fold in turn is left out, the rest is tuned on, and the policy replayed at the costs of the whole log."""
     log = with_carried_queries(policy, logs[1]).take(np.random.default_rng(0).permutation(2 * N))
     found = held_out_gain(policy, logs[1])
-    fold, losses = deal_folds(log.complete), []
+    fold, losses = deal_folds(log.queries, log.complete), []
     for number in range(5):
         tuned = rcjax.tuning.select_frontier(log.take(fold != number), lam=[found.lam]).frontier.policy(lam=found.lam)
         rest = log.take(fold == number)

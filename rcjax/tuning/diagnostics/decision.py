@@ -283,7 +283,7 @@ def _cross_fitted_losses(
         spec: options of the tuning.
         lam: the λ of both.
     """
-    fold, n = deal_folds(log.complete), log.n_queries
+    fold, n = deal_folds(log.queries, log.complete), log.n_queries
     costs = np.broadcast_to(outcomes.cost, outcomes.query_cost.shape)
 
     def losses(calibrators: Calibrator, policies: Policies) -> np.ndarray:

@@ -67,7 +67,7 @@ def held_out_parts(model: FittedModel, log: Log, *, folds: bool, seed: int = 0) 
     """
     if not folds:
         return [HeldOutPart(model, log)]
-    fold = deal_folds(log.complete, seed)
+    fold = deal_folds(log.queries, log.complete, seed)
 
     def without_fold(number: int) -> HeldOutPart:
         rest = without(log, fold == number)
