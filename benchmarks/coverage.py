@@ -30,7 +30,7 @@ from benchmarks.report import machine, markdown
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.marginals import Marginal
-from rcjax.solving.frontier.hull import position_weights, shares_at_bill
+from rcjax.solving.frontier.points import position_weights, shares_at_bill
 
 POPULATION, SIZES, N_LAM = 30_000, (100, 300, 1000), 12
 LEVEL = 0.9

@@ -26,7 +26,7 @@ from benchmarks.budgets import FOLDER, PUBLIC, Split, by_labels, sources, splits
 from benchmarks.methods import BILL, ERROR, plain_pairs
 from benchmarks.report import collected, machine, markdown, with_error
 from rcjax.policy.following import WINDOW, Bill
-from rcjax.solving.frontier.hull import shares_at_bill
+from rcjax.solving.frontier.points import shares_at_bill
 from rcjax.tuning.replaying.replay import LadderReplay
 
 FIGURES = ("error", "for the same money", "used", "overspent", "on the way", "until")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 import rcjax
-from rcjax.solving.frontier.hull import lower_hull, pareto
+from rcjax.solving.frontier.points import lower_hull, pareto
 
 QUANTILES = 40  # per threshold, as in the paper
 #: Columns of the figures of a policy: its error and its bill on the labels, then on the other queries.

@@ -13,7 +13,6 @@ sweeps in float64; and for pairs of models whose confidences are random mixtures
 import tempfile
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +21,6 @@ import numpy as np
 import rcjax
 from benchmarks import record
 from benchmarks.paper.inputs import CHOICE
-from rcjax.solving import quadrature
 from rcjax.solving.frontier.points import lam_range
 from rcjax.solving.quadrature import build_tables, outcome_of_cuts
 
@@ -65,11 +63,10 @@ def errors_of(pairs: Any, panels: int) -> np.ndarray:
 
     def one(pair):
         marginals, copulas, cut = pair
-        tables = build_tables(marginals, copulas, jnp.ones(2), np.array([0]), np.array([1]))
+        tables = build_tables(marginals, copulas, jnp.ones(2), np.array([0]), np.array([1]), panels)
         return outcome_of_cuts(tables, cut, jnp.ones(1, bool), jnp.zeros((), int)).error
 
-    with mock.patch.object(quadrature, "PANELS", panels):
-        return np.asarray(jax.jit(lambda pairs: jax.lax.map(one, pairs))(pairs))
+    return np.asarray(jax.jit(lambda pairs: jax.lax.map(one, pairs))(pairs))
 
 
 def compare_panels(logs: dict[str, rcjax.Log], numbers: list[int]) -> None:

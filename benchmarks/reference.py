@@ -38,7 +38,7 @@ from benchmarks.guarantee import Truth, certified, geometric_mean, share
 from benchmarks.labels import partly
 from benchmarks.report import collected, markdown, with_error
 from rcjax.logs.labels import draw_answers
-from rcjax.policy.counted import Reference
+from rcjax.policy.error_kind import Reference
 from rcjax.tuning.replaying.replay import error_interval
 
 FITTED, HELD_OUT, BUDGETS, CONFIDENCE = 150, 150, 14, 0.95

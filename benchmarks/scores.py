@@ -24,7 +24,7 @@ from benchmarks import record
 from benchmarks.guarantee import Truth, certified
 from benchmarks.paper.inputs import pooled, resplit
 from benchmarks.report import markdown, progress, with_error
-from rcjax.policy.counted import Scores
+from rcjax.policy.error_kind import Scores
 
 TUNED, HELD_OUT, BUDGETS = 300, (150, 300), 8
 MULTIPLES = (1.0, 1.1, 1.25)  # of the score that the best model loses, as a target of promises

@@ -42,7 +42,7 @@ from benchmarks.report import machine, markdown, progress
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import recorded_tuning
-from rcjax.solving.frontier.hull import shares_at_bill
+from rcjax.solving.frontier.points import shares_at_bill
 from rcjax.tuning.diagnostics.decision import assess_replacement, held_out_gain
 from rcjax.tuning.diagnostics.policy_check import check_policy
 from rcjax.tuning.diagnostics.weeks import WINDOW

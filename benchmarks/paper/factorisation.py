@@ -162,7 +162,7 @@ def _points_at(tables: QuadratureTables, copulas: Copula, optima: OptimalCuts, p
     expected = jax.vmap(single)(ranks, above, cascade)
     members = jnp.where(plan.has_all_prefixes, drop_unreached(thresholds, members), members)
     thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
-    return SolvedPoints(lam, status, expected, Policies.from_cascades(thresholds, members, None, jnp), ranks, cascade)
+    return SolvedPoints(lam, status, expected, Policies.from_cascades(thresholds, members), ranks, cascade)
 
 
 def _newton(

@@ -12,7 +12,7 @@ from rcjax.copulas import Copula
 from rcjax.model.fitting import pair_taus_compiled
 from rcjax.model.goodness_of_fit.dependence import empirical_copula
 
-#: LabelledAnswers under which a correlation is not shown.
+#: Labelled answers under which a correlation is not shown.
 FEWEST = 50
 
 _NEWTON_STEPS = 30

@@ -34,9 +34,14 @@ class Money:
     name: str
 
     @property
+    def is_period(self) -> bool:
+        """Whether amounts are for a period."""
+        return self.name not in ("million", "thousand")
+
+    @property
     def per(self) -> str:
         """Denominator of an amount, in words."""
-        return f"per {self.name} queries" if self.name in ("million", "thousand") else f"a {self.name}"
+        return f"a {self.name}" if self.is_period else f"per {self.name} queries"
 
     @property
     def label(self) -> str:
@@ -60,6 +65,28 @@ class Money:
     def full(self, amount: float) -> str:
         """Return an amount per query with its unit."""
         return f"${self.show(amount)} {self.per}"
+
+    def saving(self, before: float, after: float, error: float) -> str:
+        """Return the difference of two amounts per query as both are printed, and its standard error if it shows.
+
+        >>> Money(3e6, "month").saving(5.441e-4, 3.021e-4, 6.2e-6), Money(2e6, "month").saving(4e-5, 2e-5, 0.0)
+        ('$726 ± 19', '$40.0')
+        """
+        amounts = [self.show(amount) for amount in (before, after)]
+        if any("e" in amount for amount in amounts):
+            return f"${self.show(before - after)}"
+        digits = min(len(amount.partition(".")[2]) for amount in amounts)
+        larger, smaller = (float(amount.replace(",", "")) for amount in amounts)
+        spread = f"{error * self.scale:,.{digits}f}"
+        return f"${larger - smaller:,.{digits}f}" + f" ± {spread}" * (float(spread.replace(",", "")) > 0)
+
+    def number(self, share: float) -> str:
+        """Return the number of queries of a period that are a share, to two digits; empty without a period.
+
+        >>> Money(2e6, "month").number(0.0032), Money(1e6, "million").number(0.0032)
+        ('6,400', '')
+        """
+        return f"{float(f'{share * self.scale:.2g}'):,.15g}" if self.is_period else ""
 
 
 def capitalised(text: str) -> str:

@@ -134,12 +134,12 @@ def unstack(batch: Any) -> list[Any]:
 
 
 def join(batches: Sequence[Any]) -> Any:
-    """Concatenate batched pytrees, as numpy arrays.
+    """Concatenate batched pytrees: numpy arrays, or jax arrays within a jitted function.
 
     >>> join([{"mean": np.array([1.0])}, {"mean": np.array([2.0, 3.0])}])["mean"].tolist()
     [1.0, 2.0, 3.0]
     """
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *batches)
+    return jax.tree.map(lambda *leaves: leaves[0].__array_namespace__().concatenate(leaves), *batches)
 
 
 def vary_over_same_devices(tree: Any) -> Any:

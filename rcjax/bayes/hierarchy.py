@@ -132,17 +132,17 @@ def build_observations(
     calibrators, marginals, family = fitted.calibrators, fitted.marginals, type(fitted.copulas)
     answered = answered.T
     finite = jnp.where(answered, logprob.T, -1.0)
-    features = jax.vmap(Calibrator.features)(calibrators, finite)
+    xi = jax.vmap(Calibrator.xi)(calibrators, finite)
     total = jnp.maximum(answered.sum(1), 1)
-    center = jnp.where(answered, features, 0.0).sum(1) / total
-    spread = jnp.sqrt(jnp.where(answered, (features - center[:, None]) ** 2, 0.0).sum(1) / total)
+    center = jnp.where(answered, xi, 0.0).sum(1) / total
+    spread = jnp.sqrt(jnp.where(answered, (xi - center[:, None]) ** 2, 0.0).sum(1) / total)
     # A model that is always right, or never, has a single calibrated confidence.
     varies = (correct.T & labelled.T).any(1) & (~correct.T.astype(bool) & labelled.T).any(1)
-    steepness = jnp.where((calibrators.feature_slope == 0) | ~varies, 0.0, divide(1.0, spread))
+    steepness = jnp.where((calibrators.xi_slope == 0) | ~varies, 0.0, divide(1.0, spread))
     x, placed = _located(marginals, jax.vmap(Calibrator.__call__)(calibrators, finite), answered)
     left, right = np.triu_indices(len(answered), 1)
     return Observations(
-        z=(features - center[:, None]) * steepness[:, None],
+        z=(xi - center[:, None]) * steepness[:, None],
         center=center,
         steepness=steepness,
         correct=correct.T.astype(bool),
@@ -204,7 +204,7 @@ def interpolate_curves(curves: jax.Array, dependence: jax.Array) -> jax.Array:
 def starting_point(fitted: CascadeModel, evidence: Observations) -> dict[str, jax.Array]:
     """Return values of all sites near the maximum-likelihood fit, clipped to a range that the priors make plausible."""
     calibrators, marginals = fitted.calibrators, fitted.marginals
-    intercept, slope = calibrators.coefficients[:, 0], calibrators.feature_slope
+    intercept, slope = calibrators.coefficients[:, 0], calibrators.xi_slope
     steep = evidence.steepness > 0
     intercept = jnp.clip(intercept + slope * evidence.center, -5.0, 5.0)
     slope = jnp.clip(jnp.where(steep, divide(slope, evidence.steepness), evidence.priors.slope_center), -1.0, 3.0)
@@ -340,10 +340,8 @@ def model_of_draw(fitted: CascadeModel, evidence: Observations, draw: dict[str, 
     coefficients = jnp.stack([draw["intercept"] - slope * evidence.center, slope], axis=-1)
     stated = calibrators.stated
     if stated is not None:
-        features = jax.vmap(Calibrator.features)(
-            calibrators, jnp.where(jnp.isnan(stated.logprob), -1.0, stated.logprob)
-        )
-        confidence = special.expit(coefficients[:, :1] + coefficients[:, 1:] * features)
+        xi = jax.vmap(Calibrator.xi)(calibrators, jnp.where(jnp.isnan(stated.logprob), -1.0, stated.logprob))
+        confidence = special.expit(coefficients[:, :1] + coefficients[:, 1:] * xi)
         stated = dataclasses.replace(stated, confidence=jnp.where(jnp.isnan(stated.logprob), jnp.nan, confidence))
     atoms = marginals.atoms
     if atoms is not None:

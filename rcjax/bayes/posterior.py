@@ -338,8 +338,8 @@ def accuracy_at_reference(draw: Calibrator, reference: Calibrator, confidence: j
     >>> round(float(accuracy_at_reference(calibrator, calibrator, 0.7)), 4)
     0.7
     """
-    features = divide(special.logit(open_unit(confidence)) - reference.coefficients[0], reference.feature_slope)
-    return special.expit(draw.coefficients[0] + draw.coefficients[1] * features)
+    xi = divide(special.logit(open_unit(confidence)) - reference.coefficients[0], reference.xi_slope)
+    return special.expit(draw.coefficients[0] + draw.coefficients[1] * xi)
 
 
 @takes(posterior=Posterior, frontier=Frontier)

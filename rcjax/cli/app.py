@@ -146,7 +146,7 @@ COMMANDS = {
     "label": (_MAKE, "label", "Draw answers from a log, to label them by hand."),
     "tune": (_TUNE, "tune", "Find the policy for your target."),
     "evaluate": (_TUNE, "replays", "Test a policy on the queries of a log."),
-    "diagnose": (_TUNE, "checks", "Test whether the promises of a tuning hold."),
+    "diagnose": (_TUNE, "checks", "Test whether policies err and cost as their tuning expects."),
     "report": (_TUNE, "checks", "Write one HTML page for your team."),
     "demo": (_TUNE, "replays", "Tune on synthetic queries, without data or network."),
     "serve": (_SERVE, "serve", "Serve a policy behind OpenAI's API."),

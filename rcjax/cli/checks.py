@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax._base.codec import read_value, to_json_value
+from rcjax._base.codec import read_value
 from rcjax._base.figures import Money, capitalised, choose_unit, count, format_figure
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import (
@@ -52,7 +52,7 @@ from rcjax.cli.options import (
     PolicyFile,
 )
 from rcjax.policy.comparison import Comparison, recorded_comparison
-from rcjax.policy.counted import BY_ANSWER, recorded_counted, recorded_reference
+from rcjax.policy.error_kind import BY_ANSWER, recorded_error_kind, recorded_reference
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, Target, recorded_tuning
 
@@ -85,19 +85,21 @@ def compare_fresh(
 
     spec = recorded_tuning(policy).spec
     rival = spec.today if today is None else today
-    as_tuned = today is None and recorded_counted(policy.provenance).noun == log.counted.noun
+    as_tuned = today is None and recorded_error_kind(policy.provenance).noun == log.error_kind.noun
     promised = recorded_comparison(policy.provenance) if as_tuned else None
     try:
         comparison = compare_policy(policy, log, rival, money=policy.budget)
     except LogError as problem:
-        return {"comparison": None, "promised": to_json_value(promised), "change": ""}, [
+        return {"comparison": None, "promised": promised and promised.to_json(), "change": ""}, [
             f"it is not compared with today's: {problem}"
         ]
     remarks = list[str]()
-    if promised is not None and spec.match is None:  # a margin is judged by the decision
-        remarks += filter(None, [comparison.reversal(promised, log.counted.noun)])
-    change = comparison.headline(spec.money([comparison.cost]), log.counted)
-    document = {"comparison": to_json_value(comparison), "promised": to_json_value(promised)}
+    if promised is not None:
+        is_judged = spec.match is not None  # the decision judges a margin
+        reversal = None if is_judged else comparison.reversal(promised, log.error_kind.noun)
+        remarks += filter(None, [reversal, comparison.shared_rise(promised)])
+    change = comparison.headline(spec.money([comparison.cost]), log.error_kind)
+    document = {"comparison": comparison.to_json(), "promised": promised and promised.to_json()}
     return document | {"change": f"on these queries it {change}"}, remarks
 
 
@@ -143,10 +145,9 @@ def tune_and_retune(log: Path, test: Path, reading: LogOptions, spec: Spec, targ
     """
     if isinstance(spec.today, AbstractPolicy):
         return ""
-    options = dict(spec.options_for(target)) | {"today": spec.today}
     retune_reading = dataclasses.replace(reading, task="generation", models=None, reference=None, same=None)
     policy = Path("policy.json")
-    tune = command("tune", log, **reading.as_options() | options, out=policy)
+    tune = command("tune", log, **reading.as_options() | spec.options_for(target), out=policy)
     return f"{tune} && {command('retune', policy, test, **retune_reading.as_options(), out=next_file(policy))}"
 
 
@@ -166,9 +167,9 @@ def check(
 ) -> None:
     """Test whether a policy is still right on fresh queries. For CI: exit status 0 fine, 1 drifted, 2 any failure.
 
-    Compares the error and the cost of the policy with the promise of the tuning, and says whether `rcjax retune` would
-    write a better policy. An error or a cost raises an alarm if it exceeds the promise by enough to matter, and by more
-    than chance explains; changed confidences of a model explain the alarm.
+    Compares the error and the cost of the policy with the figures that the tuning expects, and says whether `rcjax
+    retune` would write a better policy. An error or a cost raises an alarm if it exceeds the expected one by enough to
+    matter, and by more than chance explains; changed confidences of a model explain the alarm.
 
     All models of the policy must have answered the queries of LOG, and the answers need labels. Without labels, a call
     log is checked by the confidences, bills, tokens and failed calls of all traffic. If LOG has times, its last eight
@@ -271,9 +272,9 @@ def _check_against(
         data = read_for(subject, join_parts(log), {**options, "unlabelled": True})
         difference = Disagreements.of(subject, rival, data).difference()
     lam = subject.expected.get("lam") or 0.0
-    verdict, exchange = difference.verdict_at(lam), difference.describe_exchange(lam, data.counted)
-    document = difference.to_json() | {"verdict": verdict, "counted": data.counted.noun}
-    conclude(document, partial(_show_against, difference.describe(data.counted), exchange, verdict), as_json=as_json)
+    verdict, exchange = difference.verdict_at(lam), difference.describe_exchange(lam, data.error_kind)
+    document = difference.to_json() | {"verdict": verdict, "error_kind": data.error_kind.noun}
+    conclude(document, partial(_show_against, difference.describe(data.error_kind), exchange, verdict), as_json=as_json)
     return int(verdict == "worse")
 
 
@@ -306,9 +307,9 @@ def diagnose(
     all_: bool = False,
     json_: AsJson = False,
 ) -> None:
-    """Test whether the promises of a tuning hold on held-out queries, and advise what to do if not.
+    """Test whether policies err and cost on held-out queries as their tuning expects, and advise what to do if not.
 
-    Tunes on LOG, and compares the promised error and cost, and the calibration of each model, with held-out queries.
+    Tunes on LOG, and compares the expected error and cost, and the calibration of each model, with held-out queries.
     Each finding is fine, doubtful or bad. With `--test`, it also gives the decision of `rcjax check` on the policy for
     your target; the default target is the least money for at most a point more error than today's.
 
@@ -316,7 +317,7 @@ def diagnose(
 
     Args:
         test: Log of other queries to test on. [default: LOG itself, in five folds]
-        cascade: Test the promises of `rcjax tune` with this `--cascade`. [default: those of the default search]
+        cascade: Test the policies of `rcjax tune` with this `--cascade`. [default: those of the default search]
         all_: Show every finding, not only the worst of each kind.
     """
     spec = replace(within.spread(spec, log), cascade=cascade, intervals=False)
@@ -336,9 +337,10 @@ def diagnose(
     with steps("testing"):
         frontier = None if cascade is None else rcjax.solve_frontier(model, cascades=cascade)
         diagnosis = rcjax.diagnose(model, examined, training=training, frontier=frontier)
-    document, retune = diagnosis.to_json(), ""
+    document, retune, default = diagnosis.to_json(), "", None
     if test is not None and fresh is not None:
-        spec = spec.with_default_target(float(training.cost[-1]))
+        given, spec = spec.target, spec.with_default_target(float(training.cost[-1]))
+        default = spec.target if given is None else None
         with steps("checking the policy"):
             policy = rcjax.tune(training, spec).policy
             assert policy is not None  # as there is a target
@@ -349,22 +351,29 @@ def diagnose(
             document |= {"findings": [finding.to_json() for finding in findings], "verdict": worst_verdict(findings)}
         assert spec.target is not None  # the default at least
         retune = tune_and_retune(log, test, reading, spec, spec.target)
-    conclude(document, partial(show_diagnosis, document, retune, show_all=all_), as_json=json_)
+    conclude(document, partial(show_diagnosis, document, retune, show_all=all_, default=default), as_json=json_)
 
 
 @escape_arguments
-def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, show_all: bool = False) -> None:
+def show_diagnosis(
+    document: Mapping[str, Any], retune: str = "", *, show_all: bool = False, default: Target | None = None
+) -> None:
     """Print a diagnosis (its JSON form): the decision, the promise, the advice, then the findings.
 
-    Only the worst finding of each kind is printed, unless `show_all` is set. `retune` is the command that tunes again.
+    Args:
+        document: the diagnosis.
+        retune: command that tunes again.
+        show_all: print every finding, and not the worst of each kind.
+        default: target of the decision if none was given.
     """
     from rcjax.tuning.diagnostics.findings import Promise  # which imports JAX
 
-    screen, noun, findings = Screen(), document["counted"], document["findings"]
+    screen, noun, findings = Screen(), document["error_kind"], document["findings"]
     held_out = "judged by queries that the fit has not seen" if document["held_out"] else "judged in five folds"
     models, queries = count(len(document["models"]), "model"), count(document["n"], "query")
     screen.print(f"{Path(document['source']).name}: {models}, {queries} that all answered; {held_out}\n")
     check = document.get("check")
+    _print_default(screen, default)
     if check:
         show_decision(screen, check)
         screen.print()
@@ -411,7 +420,7 @@ def show_check(facts: Mapping[str, Any], retune: str = "", money: Money | None =
         screen.print(window["described"])
     screen.print()
     show_decision(screen, facts, change=facts.get("change", ""))
-    show_comparison(screen, facts, money or choose_unit([0.0]), facts["counted"])
+    show_comparison(screen, facts, money or choose_unit([0.0]), facts["error_kind"])
     for finding in findings:
         if finding["verdict"] == "bad" and not finding["primary"] and finding["name"] not in _BIASED:
             screen.hang("changed", finding["advice"])
@@ -448,7 +457,7 @@ def _print_traffic(screen: Screen, traffic: Mapping[str, Any]) -> None:
 
 def _verdict_in_words(finding: Mapping[str, Any]) -> str:
     bad = "biased" if finding["name"] in _BIASED else "DRIFTED" if finding["primary"] else "changed"
-    return {"fine": "fine", "doubtful": "unclear", "bad": bad}[finding["verdict"]]
+    return bad if finding["verdict"] == "bad" else finding["verdict"]
 
 
 def _severity(finding: Mapping[str, Any]) -> tuple[int, float]:
@@ -461,6 +470,17 @@ def _excess(finding: Mapping[str, Any]) -> float:
     return math.inf if figure is None else figure - limit if worse > limit else limit - figure
 
 
+#: The meaning of each verdict but "fine", for the line below a table of findings.
+_LEGEND = {
+    "by chance": "beyond its limit, which chance explains",
+    "doubtful": "beyond its limit, perhaps by chance",
+    "bad": "far beyond its limit, by more than chance explains",
+    "changed": "beyond its limit; it explains, and raises no alarm",
+    "biased": "the queries are no fair sample",
+    "DRIFTED": "beyond its limit, which raises the alarm",
+}
+
+
 def _print_findings(
     screen: Screen,
     findings: Sequence[Mapping[str, Any]],
@@ -468,15 +488,18 @@ def _print_findings(
 ) -> None:
     table = make_table("verdict", "finding", "figure", "p", "limit", text_columns=2, unbroken=True)
     fold_names(table, 1)
+    words = list[str]()
     for finding in findings:
         p = "" if finding["p_value"] is None else f"{finding['p_value']:.2g}"
         limit, worse = finding["limits"].values()
         held_to = f"{'≤' if worse > limit else '≥'} {format_figure(limit, finding['unit'])}"
         is_by_chance = finding["verdict"] == "fine" and 0 < _excess(finding) < math.inf  # beyond the limit, but fine
-        verdict = "by chance" if is_by_chance else word(finding)
+        words.append("by chance" if is_by_chance else word(finding))
         figure = format_figure(finding["figure"], finding["unit"])
-        table.add_row(verdict, ", ".join(filter(None, (finding["label"], finding["subject"]))), figure, p, held_to)
+        table.add_row(words[-1], ", ".join(filter(None, (finding["label"], finding["subject"]))), figure, p, held_to)
     screen.print(table)
+    if legend := "; ".join(f"{word}: {_LEGEND[word]}" for word in dict.fromkeys(words) if word != "fine"):
+        screen.hang("verdict", legend)
     if label := next((finding["label"] for finding in findings if finding["name"] == "separation"), ""):
         meaning = "a confidence that tells nothing would do as well: small is good there"
         screen.hang("p", f"the probability that chance explains the figure; of {label}, that {meaning}")
@@ -526,13 +549,24 @@ def report(
     with steps("writing the page"):
         problem = attempt(lambda: findings.save(out))
     document = findings.to_json() | ({} if problem else {"written": str(out)})
-    show = partial(_show_report, findings.headline(), None if problem else out, check, retune)
+    default = None if findings.has_target else findings.start
+    show = partial(_show_report, findings.headline(), None if problem else out, check, retune, default)
     conclude(document, show, as_json=json_, problem=problem)
 
 
+def _print_default(screen: Screen, default: Target | None) -> None:
+    """Print the default target, if it was taken."""
+    if default is not None and default.name == "match":
+        screen.print(f"No target given: --match {100 * default.value:g}%.")
+
+
 @escape_arguments
-def _show_report(headline: str, written: Path | None, check: Mapping[str, Any] | None, retune: str) -> None:
+def _show_report(
+    headline: str, written: Path | None, check: Mapping[str, Any] | None, retune: str, default: Target | None
+) -> None:
+    """Print the decision, if there is a check, the advice and the next step; `default`: the target if none is given."""
     screen = Screen()
+    _print_default(screen, default)
     if check:
         show_decision(screen, check)
     screen.print(headline)

@@ -450,7 +450,7 @@ _FACTS: Mapping[str, tuple[str, Unit]] = {
     "abstention": ("without answer", "share"),
     "error_answered": ("{noun} among the answered", "share"),
     "cost": ("{money}", "money"),
-    "position": ("rung, on average", "rung"),
+    "position": ("mean rung, 0 cheapest", "rung"),
     "calibration_error": ("calibration error", "share"),
     "seconds": ("seconds, mean", "seconds"),
     "seconds_p95": ("seconds, 95 %", "seconds"),
@@ -543,11 +543,11 @@ def comparison_table(comparison: Comparison, money: Money, noun: str, promised: 
         comparison: comparison on the present queries.
         promised: comparison at the time of tuning; None: no column for it.
     """
-    heads = ["", money.label, noun, "this policy\nagainst it"]
+    heads = ["", money.label, noun, "policy minus\nmodel"]
     rows = comparison.rows(money)
     if promised is not None:
         promised_cells = {name: f"{error}\n({gap})" if gap else error for name, _, error, gap in promised.rows(money)}
-        heads = [*heads, f"{noun} when tuned\n(against it)"]
+        heads = [*heads, f"{noun} when tuned\n(minus model)"]
         rows = [(*row, promised_cells.get(row[0], "")) for row in rows]
     table = make_table(*heads, unbroken=True)
     price = comparison.abstain_price
@@ -562,24 +562,30 @@ def comparison_table(comparison: Comparison, money: Money, noun: str, promised: 
 
 
 def cascade_lines(policy: Mapping[str, Any], name: str = "") -> list[str]:
-    """Describe the cascades of a policy or a ladder in lines, each after `name` and its share of the queries."""
+    """Describe the cascades of a policy or a ladder in lines, each after `name` and its share of the queries.
+
+    The rungs of a ladder for a budget have their numbers: its position, in service, is a mean of these.
+    """
     from rcjax.policy.comparison import LEAST_SHARE
     from rcjax.policy.decisions import describe_cascade
 
-    parts = [(1.0, policy)]
+    parts, first = [(1.0, policy)], None
     if "rungs" in policy:
         low, share = divmod(policy["position"], 1)
         rungs = policy["rungs"][int(low) :]
         parts = [(1 - share, rungs[0])] + ([(share, rungs[1])] if share else [])
-        parts = [part for part in parts if part[0] >= LEAST_SHARE]
+        first = None if policy.get("budget") is None else int(low)
     lines = []
-    for share, part in parts:
-        queries = f"{percent(share)} of the queries" if len(parts) > 1 else ""
+    for number, (share, part) in enumerate(parts, first or 0):
+        if share < LEAST_SHARE:
+            continue
+        rung = "" if first is None else f"rung {number}"
+        queries = f"{percent(share)} of the queries" if share < 1 - LEAST_SHARE else ""
         for segment, cascade in {"": part, **part.get("segments", {})}.items():
             rest_label = "others" if part.get("segments") else ""
-            label = ", ".join(filter(None, (name, queries, f"segment {segment}" if segment else rest_label)))
-            first, *further = describe_cascade(cascade, width=TERMINAL - 4).split("\n")
-            line = f"  {label}: {first}" if label else f"  {first}"
+            label = ", ".join(filter(None, (name, rung, queries, f"segment {segment}" if segment else rest_label)))
+            start, *further = describe_cascade(cascade, width=TERMINAL - 4).split("\n")
+            line = f"  {label}: {start}" if label else f"  {start}"
             fits = not further and len(line) <= TERMINAL
-            lines += [line] if fits else [f"  {label}:", *(f"    {part_line}" for part_line in (first, *further))]
+            lines += [line] if fits else [f"  {label}:", *(f"    {part_line}" for part_line in (start, *further))]
     return lines

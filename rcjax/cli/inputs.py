@@ -24,10 +24,10 @@ from rcjax._base.extras import how_to_install
 from rcjax._base.figures import choose_unit, format_number
 from rcjax._base.files import is_stream, require_kind
 from rcjax.cli.console import warn
-from rcjax.policy.counted import recorded_reference, recorded_scores
+from rcjax.policy.error_kind import recorded_reference, recorded_scores
 from rcjax.policy.ladder import Ladder, Period, Queries, load_policy, policy_from_json, split_per_period
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.policy.spec import SEARCHES, SecondsLimit, recorded_tuning
+from rcjax.policy.spec import CASCADE_SETS, SecondsLimit, recorded_tuning
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
@@ -75,11 +75,12 @@ def budget(text: str) -> float | Period:
 
 
 def queries(text: str) -> Queries:
-    """Parse a number of queries in a period: `200000/month`."""
+    """Parse a number of queries in a period: `200000/month`, `200k/month` or `2M/month`."""
     parts = split_per_period(text)
     if parts is None:
         raise typer.BadParameter(f"{text!r}: give queries and a period, such as 200000/month, or /week or /day")
-    return Queries(positive(parts[0]), parts[1])
+    number, unit = re.fullmatch(r"(.*?)\s*([km]?)", parts[0], re.DOTALL).groups()  # type: ignore[union-attr]
+    return Queries(positive(number) / _PER[unit], parts[1])
 
 
 def fraction(text: str) -> float:
@@ -177,7 +178,7 @@ def cascade(text: str) -> str | tuple[tuple[str, ...]]:
     >>> cascade("full"), cascade("small,large")
     ('full', (('small', 'large'),))
     """
-    return text if text in SEARCHES else (names(text),)
+    return text if text in CASCADE_SETS else (names(text),)
 
 
 def models_to_read(models: tuple[str, ...] | None, cascade: Any) -> tuple[str, ...] | None:
@@ -362,7 +363,7 @@ def load_tuned(path: Path, *, frontiers: bool = False) -> Any:
 
     def read(data: Any) -> AbstractPolicy | Frontier:
         if frontiers and isinstance(data, dict) and data.get("format") == "rcjax-frontier":
-            from rcjax.solving.frontier.frontier import frontier_from_json
+            from rcjax.solving.frontier.frontier_file import frontier_from_json
 
             return frontier_from_json(data)
         policy = policy_from_json(data)

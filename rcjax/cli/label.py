@@ -40,7 +40,7 @@ from rcjax.cli.inputs import (
     today,
 )
 from rcjax.cli.options import AsJson, File, Grading, LogFile, LogOptions, Model, Money, Output, Really, Seed
-from rcjax.policy.counted import JUDGED_SAME
+from rcjax.policy.error_kind import JUDGED_SAME
 
 if TYPE_CHECKING:
     import polars as pl

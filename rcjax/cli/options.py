@@ -16,7 +16,7 @@ from typer.core import TyperCommand, TyperOption
 from typer.models import ArgumentInfo, ParameterInfo
 
 from rcjax.cli import inputs
-from rcjax.policy.counted import BY_ANSWER, Reference
+from rcjax.policy.error_kind import BY_ANSWER, Reference
 from rcjax.policy.ladder import DAYS_PER_PERIOD, Period, Queries
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, SpecError

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax._base.codec import to_json_value
 from rcjax._base.figures import Money, capitalised, count, interval_half_width, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.checks import advise_next, compare_fresh, next_file, show_comparison, show_decision
@@ -33,7 +32,7 @@ from rcjax.cli.console import (
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, require_outputs, require_plausible_prices
 from rcjax.cli.options import AsJson, InUse, LogFile, LogOptions, Model, Output, PolicyFile
 from rcjax.policy.comparison import advise
-from rcjax.policy.counted import recorded_counted
+from rcjax.policy.error_kind import recorded_error_kind
 from rcjax.policy.ladder import Queries
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, recorded_tuning
@@ -100,7 +99,7 @@ def evaluate(
         step = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
         rungs, money = tuned.rung_indices.tolist(), Spec().money(document["cost"])
         document["search"] = tuned.search
-    heading, noun = data.describe(confidences=False), data.counted.noun
+    heading, noun = data.describe(confidences=False), data.error_kind.noun
     conclude(document, partial(_show_replay, heading, document, notes, noun, step, rungs, money), as_json=json_)
 
 
@@ -161,7 +160,7 @@ def _advise_next(
 def _single_models(log: Log) -> dict[str, dict[str, float]]:
     from rcjax.tuning.replaying.comparing import single_model_errors
 
-    figures = zip(log.models, single_model_errors(log).tolist(), log.cost.tolist(), strict=True)
+    figures = zip(log.models, single_model_errors(log).tolist(), log.single_cost.tolist(), strict=True)
     return {name: {"error": error, "cost": cost} for name, error, cost in figures}
 
 
@@ -173,7 +172,7 @@ def _predicted(tuned: AbstractPolicy | Frontier, log: Log) -> dict[str, Any]:
     from rcjax._core.batching import as_json_values
 
     if isinstance(tuned, AbstractPolicy):
-        is_same = recorded_counted(tuned.provenance).noun == log.counted.noun
+        is_same = recorded_error_kind(tuned.provenance).noun == log.error_kind.noun
         return {name: figure for name, figure in tuned.expected.items() if is_same or not name.startswith("error")}
     figures = {"error": tuned.error, "cost": tuned.cost, "abstention": tuned.abstention}
     return {name: as_json_values(values) for name, values in figures.items() if values is not None}
@@ -227,8 +226,8 @@ def _replayed(replayed: Mapping[str, Any], money: Money, noun: str) -> dict[str,
     as_followed = followed | {"cost": followed["bill"], "abstention": followed["abstention"] if abstains else None}
     as_tuned |= {"error": None, "abstention": None, "error_answered": None, "position": followed["tuned"]}
     return {
-        "observed,\nfollowing\nits bill": [*facts(as_followed, money, noun)],
-        "at the rung\nas tuned": [*facts(as_tuned, money, noun), *by_model],
+        "observed,\nfollowing\nits budget": [*facts(as_followed, money, noun)],
+        "at the rung\nof the tuning": [*facts(as_tuned, money, noun), *by_model],
     }
 
 
@@ -283,11 +282,11 @@ def retune(
 
     The target and the options stay. If LOG has times, its last eight weeks count. Without LOG, `--prices` tunes the
     policy again for new prices. The new policy is written if it gains the equivalent of half a point of error on all
-    known queries, and loses nothing on held-out ones; or if POLICY exceeds its limit or broke its promise, and the new
-    policy does not.
+    known queries, and loses nothing on held-out ones; or if POLICY exceeds its limit or is worse than expected, and the
+    new policy is not.
 
     The exit status is 0 even if the new policy is not written because it gains too little. It is 1 if the new policy
-    breaks its promise on the queries that POLICY carries, or if LOG is no fair sample: over 5 % of its queries lack
+    is worse than expected on the queries that POLICY carries, or if LOG is no fair sample: over 5 % of its queries lack
     answers, or its labels are not drawn at random.
 
     Example: `rcjax retune policy.json calls/ --labels labels.csv --out policy.json`
@@ -315,6 +314,7 @@ def retune(
         retuned = rcjax.retune(old, fresh, intervals=intervals)
         new = retuned.policy
         assert new is not None  # as there is a target
+        assert retuned.comparison is not None
     with steps("replaying both, and checking"):
         replacement, facts = _assess_retuning(old, retuned, every_week, fresh, log or ())
         has_old_models = set(old.models) <= set(fresh.models)
@@ -325,15 +325,17 @@ def retune(
     if out and problem is None and written_to is None:
         remarks.append("nothing is written, as said above: --anyway writes the new policy all the same")
     document = {"before": old.to_json(), "policy": new.to_json(), "replayed": replays, "check": facts}
-    document |= {"replacement": as_json_values(replacement.to_json()), "comparison": to_json_value(retuned.comparison)}
-    document |= {"remarks": remarks} | ({"written": str(written_to)} if written_to else {})
+    document |= {"replacement": as_json_values(replacement.to_json()), "comparison": retuned.comparison.to_json()}
+    change = retuned.comparison.headline(retuned.money, retuned.log.error_kind)
+    document |= {"change": f"it {change}", "remarks": remarks}
+    document |= {"written": str(written_to)} if written_to else {}
     again = command("retune", policy, *(log or ()), **reading.as_options(), out=next_file(policy))
     step = ("", "") if problem else grounds.next_step(again) if facts is None else advise_next(facts, again)
     deploy = "deploy it: rcjax serve takes up a new version of the file that it serves by itself"
     if written_to is not None and not written_to.samefile(policy):
         deploy = f"deploy it, in place of {policy}: rcjax serve takes up the file that it was started with"
     heading = fresh.describe(confidences=False)
-    show = partial(_show_retuning, heading, document, fresh.counted.noun, step, deploy, retuned.money)
+    show = partial(_show_retuning, heading, document, fresh.error_kind.noun, step, deploy, retuned.money)
     conclude(document, show, as_json=json_, problem=problem)
 
 
@@ -393,7 +395,7 @@ class _Grounds:
         """Weigh a replacement, by the check of the old policy if there is a check; `renewed`: only prices are new."""
         if facts is None:
             accepted = replacement.replaces(broken=renewed)
-            return cls(accepted, bool(replacement.against), replacement.describe(log.counted, broken=renewed))
+            return cls(accepted, bool(replacement.against), replacement.describe(log.error_kind, broken=renewed))
         decision = facts["decision"]
         refused = bool(replacement.against) or decision["state"] == "no fair sample"
         return cls(decision["tune_again"], refused, decision["reasons"])
@@ -443,7 +445,7 @@ def _show_retuning(
     }
     screen.print(facts_table(short, money))
     screen.print("The new policy was tuned on these queries, where it looks a little better than it is.")
-    screen.print("What the new policy promises, beside today's:")
+    screen.print(f"What to expect of the new policy: {document['change']}.")
     show_comparison(screen, document, money, noun)
     screen.hang("note", *document["remarks"])
     if "written" in document:
@@ -482,11 +484,12 @@ def demo(
     with steps("tuning"):
         tuned = rcjax.tune(log, match=MARGIN, today=today or log.models[-1], queries=Queries(_QUERIES_A_MONTH, "month"))
     assert tuned.policy is not None
+    assert tuned.comparison is not None
     with steps("answering fresh queries"):
         comparison = compare_policy(tuned.policy, fresh, tuned.spec.today)
     document = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
     document |= {"policy": tuned.policy.to_json(), "model_summary": [model.to_json() for model in tuned.single_models]}
-    document |= {"promised": to_json_value(tuned.comparison), "comparison": to_json_value(comparison)}
+    document |= {"promised": tuned.comparison.to_json(), "comparison": comparison.to_json()}
     advice = capitalised(advise(tuned.policy, comparison, tuned.money, margin=MARGIN))
     conclude(document, partial(_show_demo, document, advice, tuned.money), as_json=json_)
 

@@ -346,7 +346,7 @@ def serve(
 
 def announce(settings: Settings, as_json: bool, workers: int, url: str, catalog: Catalog) -> None:
     """Announce that the service accepts connections; warn of options without effect and of a reference not asked."""
-    from rcjax.policy.counted import recorded_reference
+    from rcjax.policy.error_kind import recorded_reference
     from rcjax.serving.models_file import describe_listed
 
     for name, deployment in catalog.policies.items():

@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from rcjax._base.codec import read_value
-from rcjax._base.figures import Money, capitalised, count, example_budget
+from rcjax._base.figures import Money, capitalised, count, example_budget, format_number
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import (
     LEVEL,
@@ -49,8 +49,10 @@ from rcjax.cli.inputs import (
 )
 from rcjax.cli.options import OUTPUT, AsJson, BudgetOptions, LogFiles, LogOptions, Really
 from rcjax.policy.comparison import LEAST_SHARE, Comparison
-from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.decisions import describe_cascade, is_chain
+from rcjax.policy.error_kind import ERRORS, ErrorKind
+from rcjax.policy.ladder import DAYS_PER_PERIOD, Queries
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from rcjax.tuning.tune import Tuned
 
 _MAX_LISTED = 5  # logs that were left out
+_SHADOW_QUERIES = 200  # a week, as the calendar of docs/production.md has them
 
 
 def sweep(
@@ -224,14 +227,16 @@ def _show_tuning(tuned: Tuned, out: Path | None, is_complete: bool) -> None:
     if tuned.held_out is not None:
         heading += f" {tuned.held_out.n_queries:,} other queries are held out for the test of the guarantee."
     rows, chosen = document["model_summary"], None
+    if not tuned.log.has_confidences:
+        rows = [{**row, "calibration_error": None} for row in rows]
     if tuned.policy is not None:
         rungs = zip(tuned.policy.weights, tuned.policy.adjacent_rungs, strict=True)
         chosen = [rung.expected for weight, rung in rungs if weight >= LEAST_SHARE]
-    units = {"money": tuned.money, "noun": tuned.log.counted.noun}
+    units = {"money": tuned.money, "noun": tuned.log.error_kind.noun}
     show_tuning(heading, rows, document["frontier"], chosen=chosen, **units)
     if tuned.policy:
-        counted = tuned.log.counted
-        _show_policy(document["policy"], document["comparison"], _policy_texts(tuned), tuned.money, counted)
+        error_kind = tuned.log.error_kind
+        _show_policy(document["policy"], document["comparison"], _policy_texts(tuned), tuned.money, error_kind)
     if is_complete:  # else there is a problem
         _show_next(out, None if tuned.target else example_budget([row["cost"] for row in rows]))
 
@@ -304,7 +309,7 @@ def choose_rows(
     """
     import numpy as np
 
-    from rcjax.solving.frontier.hull import lower_hull, pareto, thin_hull
+    from rcjax.solving.frontier.points import lower_hull, pareto, thin_hull
 
     costs = np.array([float(f"{figure:.3g}") for figure in cost])
     errors = np.round(np.asarray(error, float), 3)
@@ -376,35 +381,50 @@ def _policy_texts(tuned: Tuned) -> dict[str, Any]:
     assert tuned.comparison is not None
     period, today = tuned.policy.period, tuned.comparison.today
     assert tuned.target is not None
-    aim = tuned.target.describe(tuned.log.counted, "today's" if today is None else today.subject)
+    aim = tuned.target.describe(tuned.log.error_kind, "today's" if today is None else today.subject)
     money_note = None if period is None else f"a service keeps to {period} (UTC), for {tuned.spec.queries}"
     return {
         "advice": f"{capitalised(str(tuned.advice))}.",
         "notes": list(tuned.notes),
         "money": money_note,
         "aim": aim if period is None else f"at most {period}",
+        "watching": _describe_watching(tuned.policy, tuned.spec.queries),
     }
+
+
+def _describe_watching(policy: AbstractPolicy, queries: Queries | None) -> str | None:
+    """Say what shadow queries cost, on which checks rest; None if they ask no further model."""
+    from rcjax.serving.call_log import ShadowCost
+
+    week = _SHADOW_QUERIES if queries is None else min(_SHADOW_QUERIES, 7 * queries.per_day)
+    cost = ShadowCost.of(policy, policy.models).query * week * DAYS_PER_PERIOD["month"] / 7
+    asked = f"{week:,.0f} shadow queries a week cost ${format_number(cost)} a month"
+    return f"Watching it: {asked} (rcjax serve --shadow {week:.0f}/week)." if cost else None
 
 
 @escape_arguments
 def _show_policy(
-    policy: Mapping[str, Any], comparison: Mapping[str, Any], texts: Mapping[str, Any], money: Money, counted: Counted
+    policy: Mapping[str, Any],
+    comparison: Mapping[str, Any],
+    texts: Mapping[str, Any],
+    money: Money,
+    error_kind: ErrorKind,
 ) -> None:
     screen = Screen()
     screen.print("What to do", style="bold")
     screen.print(Padding(texts["advice"], (0, 2)))
-    screen.print(comparison_table(read_value(Comparison, comparison, "comparison"), money, counted.noun))
+    screen.print(comparison_table(read_value(Comparison, comparison, "comparison"), money, error_kind.noun))
     screen.hang("note", *texts["notes"])
     screen.print(f"\nPolicy for your target ({texts['aim']}):", style="bold")
     lines = cascade_lines(policy)
     for line in lines:
         screen.print(line)
     if signs := " and ".join(sign for sign in ">≤" if any(sign in line for line in lines)):
-        confidence = f"calibrated confidence, the {counted.success} among answers so sure"
+        confidence = f"calibrated confidence, the {error_kind.success} among answers so sure"
         above = f"an answer stays if its {confidence}, is above; else the next is asked"
         screen.print(f"  ({signs}: {above if signs == '>' else f'the {confidence}'})")
     expected = policy["expected"]
-    level, figures = expected.get("level"), [*facts(expected, money, counted.noun)]
+    level, figures = expected.get("level"), [*facts(expected, money, error_kind.noun)]
     head = f"in brackets, {100 * level:.4g} % intervals" if level else ""
     screen.print(facts_table({"expected": figures}, money, head))
     for fact in figures:
@@ -412,6 +432,8 @@ def _show_policy(
             screen.hang("note", f"{fact.label}: {fact.explanation}")
     if texts["money"]:
         screen.hang("money", texts["money"])
+    if texts["watching"]:
+        screen.print(texts["watching"])
 
 
 @escape_arguments
@@ -442,10 +464,12 @@ def _frontier_table(
     widths = [max(map(len, (*head.split("\n"), *column))) for head, *column in zip(heads, *cells, strict=True)]
     remaining = max(max(width, TERMINAL) - sum(widths) - _GAP * (len(heads) + 1), _LEAST_WIDTH)
     table = make_table(*heads, text_columns=0, unbroken=True)
+    cascades = [describe_cascade(point, width=remaining) for point in points]
     are_chains = all(map(is_chain, points))
     head = "models, answering above a confidence" if are_chains else "models, and what they do at a confidence"
+    head = head if any(sign in cascade for cascade in cascades for sign in ">≤") else "models"
     # Fold a name that is wider than the room, rather than cut figures.
     table.add_column(head.replace(", ", ",\n", 1) if len(head) > remaining else head, overflow="fold")
-    for row, point, is_starred in zip(cells, points, starred, strict=True):
-        table.add_row(*row, describe_cascade(point, width=remaining), style="bold" if is_starred else None)
+    for row, cascade, is_starred in zip(cells, cascades, starred, strict=True):
+        table.add_row(*row, cascade, style="bold" if is_starred else None)
     return table

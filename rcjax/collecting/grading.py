@@ -44,7 +44,7 @@ from rcjax.collecting.right_answers import (
     right_choice,
 )
 from rcjax.logs.errors import LogError, brief, listed, near
-from rcjax.policy.counted import SAME_AS
+from rcjax.policy.error_kind import SAME_AS
 from rcjax.policy.signals.answers import canonical_json
 from rcjax.serving.call_log import has_failed
 from rcjax.serving.completions import read_reply

@@ -16,7 +16,7 @@ from typing import Any
 from rcjax.logs.columns import plain_name
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.logs.sources import TABLES, find_damage, load_table, open_text, require_file
-from rcjax.policy.policy import draw_lot
+from rcjax.policy.policy import hash_to_uniform
 from rcjax.policy.signals.answers import FORM_OPTIONS, format_calls, objects_in, request_form_of
 from rcjax.serving.call_log import Call
 
@@ -174,7 +174,7 @@ def sample_questions(questions: Sequence[Question], limit: int | None, seed: int
     """
     if limit is None or limit >= len(questions):
         return list(questions)
-    order = sorted(questions, key=lambda question: draw_lot(f"sample {seed}", question.query))
+    order = sorted(questions, key=lambda question: hash_to_uniform(f"sample {seed}", question.query))
     sampled = {question.query for question in order[:limit]}
     return [question for question in questions if question.query in sampled]
 

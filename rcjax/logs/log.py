@@ -20,8 +20,8 @@ from jax.typing import ArrayLike
 from rcjax._base.figures import capitalised, count, count_missing_confidences, percent
 from rcjax._base.tokens import Price
 from rcjax.logs.errors import LogError, MissingModelError, brief, listed, near
-from rcjax.policy.counted import Counted, Reference, Scores, counted_by
 from rcjax.policy.decisions import NO_CONFIDENCE, AnswerForm
+from rcjax.policy.error_kind import ErrorKind, Reference, Scores, choose_error_kind
 
 Axis = Literal["query", "model"]
 
@@ -169,8 +169,10 @@ class Log(Cells):
     seconds: jax.Array | None = field(default=None, metadata=CELL)
     """(n, k) latency in seconds, the maximum of answers that vote; NaN if it is unknown or there is no answer. None for
     a log without latencies."""
+    signal_cost: jax.Array | None = field(default=None, metadata=CELL)
+    """(n, k) money of a second question for the confidence, a part of `query_cost`. None for a log without it."""
     reference: Reference | None = None
-    """Model whose answers count as right, and the counted quantity. If differences are counted, `correct` says whether
+    """Model whose answers count as right, and the kind of error. If differences are counted, `correct` says whether
     an answer equals the reference's. None if right and wrong are known."""
     failed: tuple[FailedCalls, ...] = ()
     """Queries that lack an answer because a call failed. For a log without records of calls, failed calls are inferred:
@@ -186,9 +188,9 @@ class Log(Cells):
     """Scale of the scores, if some label lies strictly between right and wrong; None otherwise."""
 
     @property
-    def counted(self) -> Counted:
-        """Quantity that the log counts (errors, differences or lost scores), with the words for it."""
-        return counted_by(self.reference, self.scores)
+    def error_kind(self) -> ErrorKind:
+        """Kind of error that the log counts: wrong answers, differences or lost score."""
+        return choose_error_kind(self.reference, self.scores)
 
     @property
     def n_queries(self) -> int:
@@ -206,6 +208,17 @@ class Log(Cells):
         return np.asarray(self.answered if self.hand_labels is None else self.hand_labels.labelled)
 
     @property
+    def answer_cost(self) -> np.ndarray:
+        """(n, k) money per query of answers that are kept in any case, without a question for the confidence."""
+        cost = np.asarray(self.query_cost)
+        return cost if self.signal_cost is None else cost - np.asarray(self.signal_cost)
+
+    @property
+    def single_cost(self) -> np.ndarray:
+        """(k,) money per query of each model alone: the mean of `answer_cost` over its answers."""
+        return np.asarray(self.cost) if self.signal_cost is None else mean_cost(self.answer_cost, self.answered)
+
+    @property
     def digest(self) -> str:
         """SHA-256 of the queries, models, confidences, labels, verdicts and costs, in hexadecimal.
 
@@ -216,7 +229,8 @@ class Log(Cells):
         order = np.array(sorted(range(len(names)), key=names.__getitem__))
         head = [self.task, self.models, [self.queries[i] for i in order.tolist()]]
         by_hand = () if self.hand_labels is None else (self.hand_labels.labelled, self.hand_labels.judged)
-        matrices = [self.logprob, self.correct, self.query_cost, self.answered, *by_hand]
+        signal = () if self.signal_cost is None else (self.signal_cost,)
+        matrices = [self.logprob, self.correct, self.query_cost, self.answered, *signal, *by_hand]
         content = b"".join(np.asarray(matrix, "<f4")[order].tobytes() for matrix in matrices)
         return hashlib.sha256(json.dumps(head).encode() + content).hexdigest()
 
@@ -290,6 +304,12 @@ class Log(Cells):
         return f"{text} {capitalised(sentence)}."
 
     __repr__ = describe
+
+    @property
+    def has_confidences(self) -> bool:
+        """Whether an answer has a confidence below 1: answers count as sure if the log has no confidences."""
+        logprob = np.asarray(self.logprob)
+        return bool(((logprob > NO_CONFIDENCE) & (logprob != 0.0)).any())
 
     def describe_missing_confidence(self) -> str | None:
         """Count each model's answers without a confidence, and the right answers among them; None without any."""

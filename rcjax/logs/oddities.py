@@ -48,7 +48,7 @@ def describe_doubts(log: Log) -> Iterator[str]:
         best = min(max(known, default=0.5), 1 - 1 / n)
         points = 100 * Z_ONE_SIDED_95 * math.sqrt(best * (1 - best) / n)
         yield f"{n} queries tell an error to ± {points:.0f} points, whichever policy it is of: log 100 or more"
-    if log.answer is not None and (confidences[confidences > NO_CONFIDENCE] == 0.0).all():
+    if log.answer is not None and not log.has_confidences:
         return  # answers are compared, and `read_log` has warned that there is no confidence
     constant = dict[tuple[str, int], list[str]]()
     for name, confidence in zip(log.models[:-1], confidences.T[:-1], strict=True):  # the last has no threshold
@@ -114,7 +114,7 @@ def describe_oddities(log: Log) -> Iterator[str]:
     labelled = np.asarray(log.labelled & np.asarray(log.answered))
     labels = np.asarray(log.correct, float)[labelled]
     if log.n_queries > 1 and labels.size and (labels == labels[0]).all() and labels[0] in (0, 1):
-        right_word = "the reference's" if log.counted.noun == "difference" else "right"
+        right_word = "the reference's" if log.error_kind.noun == "difference" else "right"
         fact = f"{'every' if labels[0] else 'no'} answer of any model is {right_word}"
         yield f"{fact}: nothing tells the models apart; look at what fills the labels (the column correct, the grader)"
     paid = [(cost, name) for name, cost in zip(log.models, np.asarray(log.cost, float), strict=True) if cost > 0]

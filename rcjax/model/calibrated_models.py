@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._base.codec import SCHEMA_VERSION, Amount, Object, choice, read_fields, read_value, to_json_value
+from rcjax._base.codec import SCHEMA_VERSION, Amount, Object, read_fields, read_value, require_subset, to_json_value
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import as_json_values, map_entries, pad_to_size_class, unstack
@@ -31,7 +31,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, calibrate_rows, fit_calibrator
 from rcjax.model.label_outcomes import expected_log
 from rcjax.model.stated import find_stated_logprobs
-from rcjax.policy.counted import SAME_AS, SCORES
+from rcjax.policy.error_kind import SAME_AS, SCORES
 from rcjax.policy.spec import Spec
 
 
@@ -44,7 +44,7 @@ def pairs(k: int) -> tuple[tuple[int, int], ...]:
     return tuple(combinations(range(k), 2))
 
 
-def describe_fit(log: Log) -> dict[str, Any]:
+def fit_provenance(log: Log) -> dict[str, Any]:
     """Describe the log that a model is fitted on, the date and the versions, without the log's folder.
 
     Every description has these fields:
@@ -78,13 +78,11 @@ def describe_fit(log: Log) -> dict[str, Any]:
     }
 
 
-def _read_fit(value: Any, where: str) -> dict[str, Any]:
-    """Read the options of `rcjax.fit` in a model's file: `copula` and `method`."""
-    options = read_value(Object, value, where)
-    for name in options:
-        choice(name, where, ("copula", "method"))
-    spec = Spec.from_json(options, where)
-    return {name: value for name in options if (value := getattr(spec, name)) is not None}
+def _check_fit(options: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """Return the options of `rcjax.fit` in a model's file: `copula` and `method`; ValueError for others."""
+    require_subset([*options], where, ("copula", "method"))
+    Spec.from_json(options, where)
+    return options
 
 
 FORMAT = "rcjax-model"
@@ -100,10 +98,10 @@ class Details:
     """
 
     provenance: Object | None = None
-    """Description of log, date and versions (`describe_fit`)."""
+    """Description of log, date and versions (`fit_provenance`)."""
     kept_sample: Object | None = None
     """Sample of the log's queries (`describe_kept_sample`)."""
-    fit: Annotated[Object, _read_fit] | None = None
+    fit: Annotated[Object, _check_fit] | None = None
     """Options of `fit`."""
     prices: Mapping[str, Mapping[str, Amount]] | None = None
     """Money per million input and output tokens, by model."""
@@ -114,7 +112,7 @@ class Details:
         prices = None
         if log.prices is not None:
             prices = {name: price.record() for name, price in log.prices.items()}
-        return cls(provenance=describe_fit(log), kept_sample=describe_kept_sample(log), prices=prices, **fields)
+        return cls(provenance=fit_provenance(log), kept_sample=describe_kept_sample(log), prices=prices, **fields)
 
     @classmethod
     def from_json(cls, data: Any) -> "Details":
@@ -268,6 +266,15 @@ def fit_calibrators(
 fit_calibrators_compiled = compiled(fit_calibrators, "transform", runs="long")
 
 
+def refit_calibrators(fitted: Calibrator, rows: tuple[ArrayLike, ArrayLike, ArrayLike]) -> Calibrator:
+    """Fit k calibrators to other rows, with the transform and the stated values of fitted calibrators.
+
+    `rows` are (n, k) each: raw log-probability; whether the answer is right; whether there is an answer that counts.
+    """
+    padded = pad_to_size_class(*rows)
+    return fit_calibrators_compiled(*padded, transform=fitted.transform, values=fitted.stated_logprobs)[0]
+
+
 def find_stated_in_log(log: Log) -> np.ndarray | None:
     """Find the stated values of a log's models (`find_stated_logprobs`), counting each query once.
 
@@ -286,6 +293,6 @@ def check_overlap(log: Log) -> None:
         if (answered[:, i] & answered[:, j]).sum() < 2:
             raise LogError(
                 f"{log.source}: fewer than two queries were answered by both {log.models[i]} and {log.models[j]}; "
-                "their dependence cannot be estimated: log both on the same queries, named alike, or leave one of the "
+                "no cascade of the two can be judged: log both on the same queries, named alike, or leave one of the "
                 "two out (models=, on the command line --models)"
             )

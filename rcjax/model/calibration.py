@@ -105,18 +105,18 @@ class Calibrator:
 
     def curve(self, logprob: jax.Array) -> jax.Array:
         """Return the calibrated confidence by the logistic regression alone, elementwise."""
-        features = self._without_infinities(transform_confidence(logprob, self.transform))
-        return special.expit(self.coefficients[0] + self.coefficients[1] * features)
+        xi = self._without_infinities(transform_confidence(logprob, self.transform))
+        return special.expit(self.coefficients[0] + self.coefficients[1] * xi)
 
-    def features(self, logprob: jax.Array) -> jax.Array:
+    def xi(self, logprob: jax.Array) -> jax.Array:
         """Return the ξ at which the regression alone would give the calibrated confidence, elementwise.
 
-        It differs from ξ at and near stated values. Requires `feature_slope` ≠ 0.
+        It differs from ξ at and near stated values. Requires `xi_slope` ≠ 0.
         """
-        features = self._without_infinities(transform_confidence(logprob, self.transform))
+        xi = self._without_infinities(transform_confidence(logprob, self.transform))
         if self.stated is None:
-            return features
-        return divide(special.logit(self(logprob)) - self.coefficients[0], self.feature_slope, features)
+            return xi
+        return divide(special.logit(self(logprob)) - self.coefficients[0], self.xi_slope, xi)
 
     @property
     def stated_logprobs(self) -> jax.Array | None:
@@ -124,8 +124,8 @@ class Calibrator:
         return None if self.stated is None else self.stated.logprob
 
     @property
-    def feature_slope(self) -> jax.Array:
-        """(…) slope of the calibrated log-odds in `features`.
+    def xi_slope(self) -> jax.Array:
+        """(…) slope of the calibrated log-odds in `xi`.
 
         It is the regression's slope, or 1 if ξ is constant, for example if every confidence is 0 or 1.
         """
@@ -161,13 +161,13 @@ class Calibrator:
 
         The slope must not be 0.
         """
-        features = divide(special.logit(confidence) - self.coefficients[0], self.coefficients[1], self.smallest)
-        return invert_transform(jnp.clip(features, self.smallest, self.largest), self.transform)
+        xi = divide(special.logit(confidence) - self.coefficients[0], self.coefficients[1], self.smallest)
+        return invert_transform(jnp.clip(xi, self.smallest, self.largest), self.transform)
 
-    def _without_infinities(self, features: jax.Array) -> jax.Array:
+    def _without_infinities(self, xi: jax.Array) -> jax.Array:
         """Replace infinite ξ by the training extremes; finite ξ stay, even beyond the extremes."""
-        features = jnp.where(features == jnp.inf, self.largest, features)
-        return jnp.where(features == -jnp.inf, self.smallest, features)
+        xi = jnp.where(xi == jnp.inf, self.largest, xi)
+        return jnp.where(xi == -jnp.inf, self.smallest, xi)
 
 
 # Jitted, so that the programs that contain it do not trace it again.
@@ -196,16 +196,16 @@ def fit_calibrator(
     all_answered = answered
     if values is not None:
         answered = answered & (logprob != NO_CONFIDENCE)
-    features = transform_confidence(jnp.where(answered, logprob, -1.0), transform)
-    smallest, largest, separable = _ends_of(features, correct, answered)
-    features = jnp.clip(features, smallest, largest)
-    weight = answered.astype(features.dtype)
-    target = jnp.where(answered, correct, 0).astype(features.dtype)
+    xi = transform_confidence(jnp.where(answered, logprob, -1.0), transform)
+    smallest, largest, separable = _ends_of(xi, correct, answered)
+    xi = jnp.clip(xi, smallest, largest)
+    weight = answered.astype(xi.dtype)
+    target = jnp.where(answered, correct, 0).astype(xi.dtype)
 
     right, count = jnp.stack([target.sum(), weight.sum()])
 
     constant = (smallest == largest) | (right == 0) | (right == count)
-    coefficients, error, converged = _newton_logistic(features, target, weight, separable)
+    coefficients, error, converged = _newton_logistic(xi, target, weight, separable)
     rate = (right + 0.5) / (count + 1)
     flat = jnp.stack([special.logit(rate), jnp.zeros_like(rate)])
     coefficients = jnp.where(constant, flat, coefficients)
@@ -221,18 +221,18 @@ def fit_calibrator(
     )
     if values is None:
         return calibrator
-    weight = all_answered.astype(features.dtype)
-    right = jnp.where(all_answered, correct, 0).astype(features.dtype)
+    weight = all_answered.astype(xi.dtype)
+    right = jnp.where(all_answered, correct, 0).astype(xi.dtype)
     raw = jnp.where(all_answered, logprob, -1.0)
     stated = estimate_stated(raw, weight, right, values, calibrator.curve, coefficients[1])
     return dataclasses.replace(calibrator, stated=stated)
 
 
-def _ends_of(features: jax.Array, correct: jax.Array, answered: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _ends_of(xi: jax.Array, correct: jax.Array, answered: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return (smallest finite ξ, largest finite ξ, whether a threshold on ξ divides right from wrong answers)."""
     # Estimated outcomes lie strictly between 0 and 1, so that no threshold separates them.
-    groups = jnp.stack([jnp.isfinite(features), correct > 0, correct < 1]) & answered
-    lows, highs = extremes(features, groups)
+    groups = jnp.stack([jnp.isfinite(xi), correct > 0, correct < 1]) & answered
+    lows, highs = extremes(xi, groups)
     # If all answers are certain, no ξ is finite; any value serves, since the slope is 0.
     smallest, largest = (jnp.where(jnp.isfinite(edge), edge, 0.0) for edge in (lows[0], highs[0]))
     (right_low, wrong_low), (right_high, wrong_high) = (jnp.clip(ends[1:], smallest, largest) for ends in (lows, highs))
@@ -250,11 +250,10 @@ def calibrate_all(calibrators: Calibrator, logprob: jax.Array, answered: jax.Arr
 _calibrate_all_compiled = compiled(calibrate_all)
 
 
-def calibrate_rows(calibrators: Calibrator, logprob: ArrayLike, answered: ArrayLike | None = None) -> jax.Array:
+def calibrate_rows(calibrators: Calibrator, logprob: ArrayLike) -> jax.Array:
     """Calibrate the rows of a log (n, k) by `calibrate_all`, padded so that logs of similar size share a program."""
-    rows = (logprob,) if answered is None else (logprob, answered)
     n = np.shape(logprob)[0]
-    confidence = _calibrate_all_compiled(calibrators, *pad_to_size_class(*rows))
+    confidence = _calibrate_all_compiled(calibrators, *pad_to_size_class(logprob))
     return confidence if len(confidence) == n else jax.device_put(np.asarray(confidence)[:n])
 
 
@@ -291,18 +290,16 @@ def _penalised_likelihood(
     return value, inverse, powers[:2] @ residual
 
 
-def _newton_logistic(
-    features: jax.Array, target: jax.Array, weight: jax.Array, firth: jax.Array
-) -> tuple[jax.Array, ...]:
+def _newton_logistic(xi: jax.Array, target: jax.Array, weight: jax.Array, firth: jax.Array) -> tuple[jax.Array, ...]:
     """Fit a logistic regression, and return (coefficients (2,), standard error of the slope (), converged ()).
 
     Newton's method starts from zero on the standardised feature, and halves steps that lower the penalised likelihood.
     """
     count = jnp.maximum(weight.sum(), 1)
-    center = (weight * features).sum() / count
-    spread = jnp.sqrt((weight * (features - center) ** 2).sum() / count)
+    center = (weight * xi).sum() / count
+    spread = jnp.sqrt((weight * (xi - center) ** 2).sum() / count)
     spread = jnp.where(spread > 0, spread, 1.0)
-    z = (features - center) / spread
+    z = (xi - center) / spread
     powers = jnp.stack([jnp.ones_like(z), z, z * z])
     evaluate = partial(_penalised_likelihood, powers=powers, target=target, weight=weight, firth=firth)
     tolerance, rounding = jnp.sqrt(jnp.finfo(z.dtype).eps), 16 * jnp.finfo(z.dtype).eps

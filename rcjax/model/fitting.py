@@ -36,17 +36,17 @@ from rcjax.policy.decisions import NO_CONFIDENCE
 
 
 def fit_marginals(
-    confidence: jax.Array, answered: jax.Array, near: Marginal | None = None, stated: jax.Array | None = None
+    confidence: jax.Array, answered: jax.Array, start: Marginal | None = None, stated: jax.Array | None = None
 ) -> Marginal:
     """Fit a marginal to each model's confidences.
 
     Args:
         confidence: (n, k) calibrated confidence.
         answered: (n, k) whether there is an answer.
-        near: marginals of a similar log, at which the fit of mixtures starts.
-        stated: (k, A) confidences that become atoms (`stated_confidences`); None: the atoms of `near`, if any.
+        start: marginals of a similar log, at which the fit of mixtures starts.
+        stated: (k, A) confidences that become atoms (`stated_confidences`); None: the atoms of `start`, if any.
     """
-    return map_entries(fit_marginal, len(confidence), (1, 1, 0, 0))(confidence, answered, stated, near)
+    return map_entries(fit_marginal, len(confidence), (1, 1, 0, 0))(confidence, answered, stated, start)
 
 
 def stated_confidences(calibrators: Calibrator) -> jax.Array | None:
@@ -142,7 +142,7 @@ def fit_arrays(
     family: type[Copula],
     *,
     method: Method = "tau",
-    near: Marginal | None = None,
+    start: Marginal | None = None,
     values: ArrayLike | None = None,
 ) -> tuple[Calibrator, Marginal, Copula]:
     """Fit calibrators, marginals and copulas to arrays, in compiled steps that later logs of this size share.
@@ -152,19 +152,19 @@ def fit_arrays(
         transform: transform of the raw confidence.
         family: family of the copulas.
         method: "tau" or "likelihood", as in `fit`.
-        near: marginals of a similar log, at which the fit of mixtures starts, which is faster.
+        start: marginals of a similar log, at which the fit of mixtures starts, which is faster.
         values: (k, V) raw log-probabilities that models state (`find_stated_logprobs`); None: no stated values.
     """
     logprob, correct, answered = pad_to_size_class(*rows)
     if values is not None:
         values = as_floats(values)
     calibrators, confidence = fit_calibrators_compiled(logprob, correct, answered, transform=transform, values=values)
-    marginals = fit_marginals_compiled(confidence, answered, near, stated_confidences(calibrators))
+    marginals = fit_marginals_compiled(confidence, answered, start, stated_confidences(calibrators))
     fitted = FittedRows(marginals, confidence, answered, pair_taus_compiled(confidence, answered))
     if method == "likelihood":
         return calibrators, marginals, fit_family(fitted, family=family).copula
     tied = np.asarray(pairs_by_likelihood(marginals))
-    copulas = _fit_tied_pairs(fitted, tied, family) if tied.any() else copulas_from_taus(fitted.taus, family=family)
+    copulas = fit_tied_pairs(fitted, tied, family) if tied.any() else copulas_from_taus(fitted.taus, family=family)
     return calibrators, marginals, copulas
 
 
@@ -184,22 +184,14 @@ def fit_near(
         (logprob, correct, answered),
         model.calibrators.transform,
         type(model.copulas),
-        near=model.marginals,
+        start=model.marginals,
         values=model.calibrators.stated_logprobs,
     )
     return dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=cost)
 
 
-def fit_copulas_traced(rows: FittedRows, family: type[Copula]) -> Copula:
-    """Fit the copulas of all pairs as `fit` does by "tau", inside a traced function: (P,).
-
-    While JAX traces, it is not known which pairs need the likelihood; the likelihood fit of every pair is computed.
-    """
-    return _fit_tied_pairs(rows, pairs_by_likelihood(rows.marginals), family)
-
-
-def _fit_tied_pairs(rows: FittedRows, tied: ArrayLike, family: type[Copula]) -> Copula:
-    """Fit copulas (P,) by τ, and by likelihood for `tied` pairs (P,)."""
+def fit_tied_pairs(rows: FittedRows, tied: ArrayLike, family: type[Copula]) -> Copula:
+    """Fit copulas (P,) by τ, and by likelihood for `tied` pairs (P,); the likelihood fit of every pair is computed."""
     inverted, likeliest = copulas_from_taus(rows.taus, family=family), fit_family(rows, family=family).copula
     return jax.tree.map(lambda exact, by_tau: jnp.where(tied, exact, by_tau), likeliest, inverted)
 

@@ -188,60 +188,47 @@ def _predict(columns: jax.Array, beta: jax.Array) -> jax.Array:
 FOLDS = 5
 
 
-def deal_folds(complete: np.ndarray, folds: int = FOLDS, seed: int = 0) -> np.ndarray:
+def deal_folds(complete: np.ndarray, seed: int = 0) -> np.ndarray:
     """Deal queries into folds at random, and return each query's fold: (n,).
 
     The folds' numbers of complete queries differ by at most one; `complete` (n,) bool marks the queries that all models
     answered. A plain random deal of a log with gaps may leave a fold without any.
 
-    >>> complete = np.arange(12) < 4
-    >>> fold = deal_folds(complete, 4, seed=0)
+    >>> complete = np.arange(15) < 5
+    >>> fold = deal_folds(complete, seed=0)
     >>> np.bincount(fold[complete]).tolist(), np.bincount(fold).tolist()
-    ([1, 1, 1, 1], [3, 3, 3, 3])
+    ([1, 1, 1, 1, 1], [3, 3, 3, 3, 3])
     """
     shuffled = np.random.default_rng(seed).permutation(len(complete))
     order = np.lexsort((shuffled, ~np.asarray(complete)))  # complete queries come first
     fold = np.empty(len(complete), int)
-    fold[order] = np.arange(len(complete)) % folds
+    fold[order] = np.arange(len(complete)) % FOLDS
     return fold
 
 
-def expected_outcomes(log: Log) -> np.ndarray:
-    """Return the label of each answer, or the probability that an unlabelled answer is right: (n, k).
-
-    The result is the log's `correct` if every answer has a label.
-
-    >>> import rcjax
-    >>> expected_outcomes(rcjax.sample_log(300, seed=0)).dtype
-    dtype('bool')
-    """
-    if is_fully_labelled(log):
-        return np.asarray(log.correct)
-    return np.where(log.labelled, np.asarray(log.correct), LabelRegression.fit(log).predict(log)[0])
-
-
-def expected_outcomes_by_fold(log: Log, fold: np.ndarray, folds: int) -> np.ndarray:
-    """Compute `expected_outcomes` without the labels of each fold in turn: (folds, n, k).
+def expected_outcomes_by_fold(log: Log, fold: np.ndarray) -> np.ndarray:
+    """Compute the outcomes of `expected_log` without the labels of each fold in turn: (FOLDS, n, k).
 
     `fold` (n,) is the fold of each query.
     """
     if is_fully_labelled(log):
-        return np.broadcast_to(log.correct, (folds, *np.shape(log.correct)))
-    labelled = log.labelled & ~(fold == np.arange(folds)[:, None])[..., None]
-    prediction = _predict_folds(log, fold, folds)
+        return np.broadcast_to(log.correct, (FOLDS, *np.shape(log.correct)))
+    labelled = log.labelled & ~(fold == np.arange(FOLDS)[:, None])[..., None]
+    prediction = _predict_folds(log, fold)
     return np.where(labelled, np.asarray(log.correct), prediction)
 
 
-def _predict_folds(log: Log, fold: np.ndarray, folds: int) -> np.ndarray:
-    """Predict the outcomes of all answers by regressions that each leave out the labels of one fold: (folds, n, k)."""
-    return LabelRegression.fit(log, fold != np.arange(folds)[:, None]).predict(log)
+def _predict_folds(log: Log, fold: np.ndarray) -> np.ndarray:
+    """Predict the outcomes of all answers by regressions that each leave out the labels of one fold: (FOLDS, n, k)."""
+    return LabelRegression.fit(log, fold != np.arange(FOLDS)[:, None]).predict(log)
 
 
 def expected_log(log: Log) -> Log:
     """Return the log for selecting policies: unlabelled answers count with the probability that they are right."""
     if is_fully_labelled(log):
         return dataclasses.replace(log, hand_labels=None)
-    return with_outcomes(log, expected_outcomes(log))
+    estimated = LabelRegression.fit(log).predict(log)[0]
+    return with_outcomes(log, np.where(log.labelled, np.asarray(log.correct), estimated))
 
 
 def corrected_log(log: Log) -> Log:
@@ -253,7 +240,7 @@ def corrected_log(log: Log) -> Log:
         return dataclasses.replace(log, hand_labels=None)
     labelled, right = log.labelled, np.asarray(log.correct, float)
     fold = _folds(log)
-    cross_fitted = _predict_folds(log, fold, FOLDS)
+    cross_fitted = _predict_folds(log, fold)
     answers = np.asarray(log.answered).sum(0)
     weight = np.where(labelled, answers / np.maximum(labelled.sum(0), 1), 0.0)
     prediction = _shrink(np.choose(fold[:, None], cross_fitted), right, np.asarray(log.answered), weight)

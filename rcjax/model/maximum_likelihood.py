@@ -274,7 +274,7 @@ Mixture = tuple[jax.Array, jax.Array, jax.Array]
 @jax.jit
 @in_full_precision
 def fit_marginal(
-    confidence: jax.Array, answered: jax.Array, stated: jax.Array | None = None, near: Marginal | None = None
+    confidence: jax.Array, answered: jax.Array, stated: jax.Array | None = None, start: Marginal | None = None
 ) -> Marginal:
     """Fit the marginal of one model's calibrated confidences; `vmap` it over models and bootstrap replicates.
 
@@ -288,17 +288,17 @@ def fit_marginal(
     Args:
         confidence: (n,) calibrated confidence.
         answered: (n,) whether there is an answer.
-        stated: (A,) confidences that become atoms, padded with infinity; None: the atoms of `near`.
-        near: marginal that the confidences are drawn from.
+        stated: (A,) confidences that become atoms, padded with infinity; None: the atoms of `start`.
+        start: marginal that the confidences are drawn from, at whose mixture the fit starts.
     """
-    if stated is None and near is not None and near.atoms is not None:
-        stated = near.atoms.value
+    if stated is None and start is not None and start.atoms is not None:
+        stated = start.atoms.value
     masses = split_into_masses(confidence, answered, stated)
-    if near is None:
+    if start is None:
         mixture = fit_beta_mixture(masses.scaled, masses.smooth)
     else:
         columns = stack_columns(masses.scaled, masses.smooth)
-        mixture, _ = run_em(columns, (near.proportion, near.a, near.b), _REFIT_STEPS)
+        mixture, _ = run_em(columns, (start.proportion, start.a, start.b), _REFIT_STEPS)
     return Marginal(*masses.ends, *mixture, atoms=masses.atoms)
 
 

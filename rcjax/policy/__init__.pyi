@@ -1,7 +1,6 @@
 """The public names: each is imported when it is first used."""
 
 from rcjax.policy.comparison import Comparison as Comparison, Rival as Rival, UnsupportedGain as UnsupportedGain
-from rcjax.policy.counted import Reference as Reference, Scores as Scores
 from rcjax.policy.decisions import (
     Action as Action,
     Agreement as Agreement,
@@ -9,6 +8,7 @@ from rcjax.policy.decisions import (
     Rule as Rule,
     Transform as Transform,
 )
+from rcjax.policy.error_kind import Reference as Reference, Scores as Scores
 from rcjax.policy.ladder import Ladder as Ladder, Period as Period, Queries as Queries, load_policy as load_policy
 from rcjax.policy.policy import (
     Abstain as Abstain,

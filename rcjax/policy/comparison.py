@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from rcjax._base.codec import Amount, Between, Record, read_value
+from rcjax._base.codec import Amount, Between, Record, read_value, to_json_value
 from rcjax._base.figures import Z_ONE_SIDED_95, Money, format_number, percent
-from rcjax.policy.counted import ERRORS, Counted
+from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.policy import AbstractPolicy
 
 #: The entry of a policy's provenance that records its comparison.
@@ -26,12 +26,17 @@ _ASSUMED = " (assumed: give --today)"
 #: Least share of the queries with which a rung is mentioned: a smaller share is rounded to 0.0 %.
 LEAST_SHARE = 5e-4
 
-_EQUAL = 1e-3  # relative difference up to which two bills count as equal
-_ALIKE = 0.01  # difference of errors up to which two policies may count as alike
-_HARDLY = 0.05  # saved share of a bill below which a cascade may not be worth its upkeep
+_COST_TOLERANCE = 1e-3  # relative difference up to which two bills count as equal
+_LEAST_ERROR_GAP = 0.01  # difference of errors up to which two policies may count as alike
+_LEAST_SAVING = 0.05  # saved share of a bill below which a cascade may not be worth its upkeep
+_RISEN = 0.02  # rise of a bill since the tuning that gets a note if today's has risen, too
+
+#: Where the upper end of a difference holds, by whether the queries are fresh. On the queries of the choice, the
+#: cheapest of many policies keeps to its bound less often than a single policy (`benchmarks.match`).
+WORST: Mapping[bool, str] = {True: "at worst (95 %)", False: "at worst (in 9 logs of 10)"}
 
 Role = Literal["today", "single"]
-_ROLES: Mapping[str, str] = {"today": "today's", "single": "best for no more money"}
+_ROLES: Mapping[str, str] = {"today": "today's", "single": "best single model at or below this price"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +49,12 @@ class Rival(Record):
         error: share of the queries answered wrongly; abstentions count at their price.
         cost: mean cost of the rival, in dollars per query.
         error_difference: error of the policy minus `error`.
-        se: standard error of `error_difference`, paired by query; 0 where the policy is the rival.
+        se: standard error of `error_difference`, paired by query; 0 if the policy is the rival itself.
+        saving_se: standard error of `cost` minus the cost of the policy, paired by query.
 
     >>> rival = Rival("large", "today", error=0.12, cost=2e-4, error_difference=0.003, se=0.006)
-    >>> rival.title, rival.gap("error"), rival.gap(), rival.worst
-    ("large alone, today's", '0.3 ± 0.6 points more error than', '0.3 ± 0.6 more', '1.3 points more')
+    >>> rival.title, rival.gap("error"), rival.gap(), round(rival.upper, 4)
+    ("large alone, today's", '0.3 ± 0.6 points more error than', '+0.3 ± 0.6', 0.0129)
     """
 
     name: str
@@ -57,6 +63,7 @@ class Rival(Record):
     cost: Amount
     error_difference: Annotated[float, Between()]
     se: Amount
+    saving_se: Amount = 0.0
 
     @property
     def subject(self) -> str:
@@ -72,7 +79,7 @@ class Rival(Record):
         """Describe how much more, or less, the policy errs than the rival, in percentage points.
 
         Args:
-            noun: noun of the counted quantity, for a sentence that goes on with the rival; empty for a table, which
+            noun: noun of the kind of error, for a sentence that goes on with the rival; empty for a table, which
                 says "none" if the policy is the rival.
         """
         if not noun and self.error_difference == self.se == 0:
@@ -80,27 +87,32 @@ class Rival(Record):
         return describe_gap(self.error_difference, self.se, noun)
 
     @property
-    def worst(self) -> str:
-        """The upper end of `error_difference` (one-sided, 95 %), in points."""
-        size, side = _more_or_less(self.error_difference + Z_ONE_SIDED_95 * self.se)
-        return f"{size} points {side}" if side else "the same"
+    def upper(self) -> float:
+        """The upper end of `error_difference` (one-sided, 95 %)."""
+        return self.error_difference + Z_ONE_SIDED_95 * self.se
 
     def describe(self, money: Money, noun: str) -> str:
         """Describe the rival: its role, its cost, and how much more or less the policy errs."""
         return f"{self.title}: {money.full(self.cost)}; the policy has {self.gap(noun)} it"
 
 
-def describe_gap(difference: float, se: float, noun: str = "") -> str:
+def describe_gap(difference: float, se: float, noun: str = "", number: str = "") -> str:
     """Describe a difference of errors and its standard error in points, for a table or, with a noun, a sentence.
 
+    Args:
+        difference, se: the difference and its standard error.
+        noun: noun of the counted quantity; empty for a table.
+        number: the difference as a number of answers, in words; empty to leave it out.
+
     >>> describe_gap(-0.005, 0.009), describe_gap(-0.005, 0.009, "error"), describe_gap(0.0, 0.001, "error")
-    ('0.5 ± 0.9 less', '0.5 ± 0.9 points less error than', 'the same error (± 0.1 points) as')
+    ('-0.5 ± 0.9', '0.5 ± 0.9 points less error than', 'the same error (± 0.1 points) as')
     """
     size, side = _more_or_less(difference)
-    if noun and not side:
+    if not noun:
+        return f"{'+' if side == 'more' else '-' * bool(side)}{size} ± {100 * se:.1f}"
+    if not side:
         return f"the same {noun} (± {100 * se:.1f} points) as"
-    points = f"{size} ± {100 * se:.1f}{' points' * bool(noun)} {side}".rstrip()
-    return f"{points} {noun} than" if noun else points
+    return f"{size} ± {100 * se:.1f} points {side} {noun}{f' ({number})' * bool(number)} than"
 
 
 def _more_or_less(difference: float) -> tuple[str, str]:
@@ -165,6 +177,21 @@ class Comparison(Record):
     abstain_price: Amount | None = None
     assumed: bool = False
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON values, with the saving beside each rival and the ends of both differences.
+
+        >>> today = Rival("large", "today", 0.12, 2e-4, error_difference=0.003, se=0.006, saving_se=1e-5)
+        >>> row = Comparison(0.123, 5e-5, 300, True, (today,)).to_json()["rivals"][0]
+        >>> [f"{end:.3g}" for end in row["saving_interval"]]
+        ['0.000134', '0.000166']
+        """
+        document = to_json_value(self)
+        for row, rival in zip(document["rivals"], self.rivals, strict=True):
+            saving, spread = rival.cost - self.cost, Z_ONE_SIDED_95 * rival.saving_se
+            row |= {"error_difference_upper": rival.upper, "saving": saving}
+            row["saving_interval"] = [saving - spread, saving + spread]
+        return document
+
     @property
     def today(self) -> Rival | None:
         """Today's model or policy; None if the log does not have it."""
@@ -176,7 +203,7 @@ class Comparison(Record):
         return next((rival for rival in self.rivals if rival.role == "single"), None)
 
     @property
-    def keeps_today(self) -> bool:
+    def is_todays_policy(self) -> bool:
         """Whether the policy is the one in use today."""
         return self.today is not None and self.today.se == 0
 
@@ -190,10 +217,10 @@ class Comparison(Record):
         return self.today is not None and self.today.error_difference - 1.96 * self.today.se > margin
 
     @property
-    def dominated(self) -> bool:
+    def is_dominated(self) -> bool:
         """Whether today's model or policy costs no more and errs no more, on fresh queries."""
         today = self.today
-        if today is None or self.keeps_today or not self.fresh:
+        if today is None or self.is_todays_policy or not self.fresh:
             return False
         return today.cost <= self.cost and today.error_difference >= 0
 
@@ -218,31 +245,63 @@ class Comparison(Record):
         advice = "--match bounds this difference when you tune"
         return f"{now.subject} has less {noun} here, where the tuning expected more: {advice}"
 
-    def headline(self, money: Money, counted: Counted = ERRORS) -> str:
+    def shared_rise(self, promised: Comparison) -> str | None:
+        """Return a note if today's bill, too, has risen since the tuning, by half of the policy's rise at least.
+
+        >>> def compare(cost, todays):
+        ...     return Comparison(0.12, cost, 300, True, (Rival("large", "today", 0.12, todays, 0.0, 0.006),))
+        >>> compare(1.05e-4, 2e-4).shared_rise(compare(1e-4, 2e-4))
+        >>> compare(1.05e-4, 2.1e-4).shared_rise(compare(1e-4, 2e-4))
+        'large alone costs 5.0 % more than when tuned, too: queries are longer, or prices are higher'
+        """
+        now, then = self.today, promised.today
+        if now is None or then is None or now.name != then.name or not (then.cost and promised.cost):
+            return None
+        rise, todays = self.cost / promised.cost - 1, now.cost / then.cost - 1
+        if rise < _RISEN or todays < rise / 2:
+            return None
+        return (
+            f"{now.subject} costs {percent(todays)} more than when tuned, too: queries are longer, or prices are higher"
+        )
+
+    def headline(self, money: Money, error_kind: ErrorKind = ERRORS) -> str:
         """Return the change from today's, and a gain that is not supported, as a sentence without a subject.
 
         >>> today = Rival("large", "today", error=0.12, cost=2e-4, error_difference=0.003, se=0.006)
         >>> Comparison(0.123, 5e-5, 300, False, (today,)).headline(Money(1e8, "month"))
-        "saves $15,000 of $20,000 a month (75 %), at ... than large alone, today's; at worst (95 %) 1.3 points more"
+        "saves $15,000 of $20,000 a month (75 %), at ...; at worst (in 9 logs of 10) 1.3 points more (1,300,000)"
         """
-        change, gain = self._describe_change(money, counted), self.unsupported_gain
-        return change if gain is None else f"{change}; {gain.describe(f'points of {counted.noun}')}"
+        change, gain = self._describe_change(money, error_kind), self.unsupported_gain
+        return change if gain is None else f"{change}; {gain.describe(f'points of {error_kind.noun}')}"
 
-    def _describe_change(self, money: Money, counted: Counted) -> str:
+    def _describe_change(self, money: Money, error_kind: ErrorKind) -> str:
         today = self.today
         if today is None:
-            return f"{counted.does(percent(self.error))} at {money.full(self.cost)}"
-        if self.keeps_today:
+            return f"{error_kind.does(percent(self.error))} at {money.full(self.cost)}"
+        if self.is_todays_policy:
             return f"costs {money.full(self.cost)} as before{_ASSUMED * self.assumed}"
-        at = f"{today.gap(counted.noun)} {today.title}{_ASSUMED * self.assumed}"
-        at += "" if self.fresh else f"; at worst (95 %) {today.worst}"
+        at = self._describe_errors(today, money, error_kind)
         saved, scale = today.cost - self.cost, max(today.cost, self.cost)
-        if abs(saved) <= _EQUAL * scale:
+        if abs(saved) <= _COST_TOLERANCE * scale:
             return f"costs the same, {money.full(self.cost)}, at {at}"
         if saved > 0:
             share = percent(saved / today.cost, 0)
-            return f"saves ${money.show(saved)} of {money.full(today.cost)} ({share}), at {at}"
+            saves = money.saving(today.cost, self.cost, today.saving_se)
+            return f"saves {saves} of {money.full(today.cost)} ({share}), at {at}"
         return f"costs ${money.show(self.cost)} instead of {money.full(today.cost)}, at {at}"
+
+    def _describe_errors(self, today: Rival, money: Money, error_kind: ErrorKind) -> str:
+        """Describe the difference from today's errors and its upper end, in points and as numbers of answers."""
+        is_counted = bool(error_kind.answers) and self.abstain_price is None  # an abstention is no wrong answer
+        number, worst_number = (
+            money.number(abs(gap)) if is_counted else "" for gap in (today.error_difference, today.upper)
+        )
+        side = "more" if today.error_difference > 0 else "fewer"
+        answers = number and f"{number} {side} {error_kind.answers} {money.per}"
+        size, side = _more_or_less(today.upper)
+        worst = f"{size} points {side}{f' ({worst_number})' * bool(worst_number)}" if side else "the same"
+        gap = describe_gap(today.error_difference, today.se, error_kind.noun, answers)
+        return f"{gap} {today.title}{_ASSUMED * self.assumed}; {WORST[self.fresh]} {worst}"
 
     def doubt(self) -> str | None:
         """Return a reason to prefer a single model to a cascade on the log tuned on; None if there is none.
@@ -256,14 +315,18 @@ class Comparison(Record):
         >>> Comparison(0.117, 2e-4, 300, False, (today,)).doubt()
         'large alone does as well within chance, for no more money, and is simpler'
         """
-        if self.fresh or self.keeps_today or self.unsupported_gain is not None:
+        if self.fresh or self.is_todays_policy or self.unsupported_gain is not None:
             return None
-        alike = [rival for rival in self.rivals if -rival.error_difference <= min(Z_ONE_SIDED_95 * rival.se, _ALIKE)]
+
+        def is_alike(rival: Rival) -> bool:
+            return -rival.error_difference <= min(Z_ONE_SIDED_95 * rival.se, _LEAST_ERROR_GAP)
+
+        alike = [*filter(is_alike, self.rivals)]
         for rival in alike:
-            if rival.cost <= self.cost * (1 + _EQUAL):
+            if rival.cost <= self.cost * (1 + _COST_TOLERANCE):
                 return f"{rival.subject} does as well within chance, for no more money, and is simpler"
         for rival in alike:
-            if rival.role == "today" and self.cost > (1 - _HARDLY) * rival.cost:
+            if rival.role == "today" and self.cost > (1 - _LEAST_SAVING) * rival.cost:
                 return f"to save {percent(1 - self.cost / rival.cost, 0)} may not be worth a cascade"
         return None
 
@@ -273,18 +336,20 @@ class Comparison(Record):
         rivals = ((rival.title, money.show(rival.cost), percent(rival.error), rival.gap()) for rival in self.rivals)
         return [policy, *rivals]
 
-    def last_error(self, counted: Counted = ERRORS) -> str | None:
-        """Return a sentence with the costs of the next and the last avoided error; None if neither is known.
+    def last_error(self, error_kind: ErrorKind = ERRORS) -> str | None:
+        """Return a sentence with the costs of an error to a stricter and a cheaper policy; None if neither is known.
 
         >>> Comparison(0.1, 1e-4, 300, True, (), next_error_cost=0.0112, last_error_cost=0.002).last_error()
-        'the next error avoided costs $0.0112, the last one $0.00200'
+        'a stricter policy would pay $0.0112 for each error that it avoids; a cheaper one would save $0.00200 for ...'
         """
-        avoided = counted.unit.removeprefix("one ").removeprefix("a ")
+        unit = error_kind.unit.removeprefix("one ").removeprefix("a ")
         after, before = (cost and f"${format_number(cost)}" for cost in (self.next_error_cost, self.last_error_cost))
-        if after and before and after != before:
-            return f"the next {avoided} avoided costs {after}, the last one {before}"
-        which = f"the next {avoided}" if not before else f"the last {avoided}" if not after else f"each {avoided}"
-        return f"{which} avoided{' here' * bool(after and before)} costs {after or before}" if after or before else None
+        stricter = f"a stricter policy would pay {after} for each {unit} that it avoids" if after else None
+        if before and after:
+            return (
+                f"{stricter}; a cheaper one would save {'as much' if before == after else before} for each that it adds"
+            )
+        return stricter or (f"a cheaper policy would save {before} for each {unit} that it adds" if before else None)
 
 
 def describe_rungs(policy: AbstractPolicy) -> str:
@@ -318,7 +383,7 @@ def advise(
     policy: AbstractPolicy,
     comparison: Comparison,
     money: Money,
-    counted: Counted = ERRORS,
+    error_kind: ErrorKind = ERRORS,
     margin: float | None = None,
 ) -> str:
     """Return the advice on a policy in a sentence: to use it, keep it or not use it, and what this changes.
@@ -329,14 +394,14 @@ def advise(
         policy: the policy.
         comparison: comparison of the policy with today's.
         money: unit of the amounts.
-        counted: words for the counted quantity.
+        error_kind: kind of error, with its words.
         margin: tolerated error above today's that the policy was tuned for; None for another target.
     """
     broken = comparison.fresh and margin is not None and comparison.exceeds(margin)
-    verb = "keep" if comparison.keeps_today else "do not use" if comparison.dominated or broken else "use"
+    verb = "keep" if comparison.is_todays_policy else "do not use" if comparison.is_dominated or broken else "use"
     where = f"on {comparison.queries:,} fresh queries " if comparison.fresh else "by this log "
-    where = "" if comparison.keeps_today and not comparison.fresh else where
-    advice = f"{verb} {describe_rungs(policy)}: {where}it {comparison.headline(money, counted)}"
+    where = "" if comparison.is_todays_policy and not comparison.fresh else where
+    advice = f"{verb} {describe_rungs(policy)}: {where}it {comparison.headline(money, error_kind)}"
     is_cascade = len({name for rung in policy.adjacent_rungs for name in rung.models}) > 1
     return "; but ".join(filter(None, (advice, comparison.doubt() if is_cascade else None)))
 

@@ -38,8 +38,8 @@ from rcjax._base.codec import (
     to_json_value,
 )
 from rcjax._base.figures import Money
-from rcjax.policy.counted import penalised
 from rcjax.policy.decisions import Calibration
+from rcjax.policy.error_kind import penalised
 from rcjax.policy.policy import SHARED_FIELDS, AbstractPolicy, Policy, build_policy
 
 _MAX_BYTES, _MAX_RUNGS = 10_000_000, 1_000  # limits of a file: about a hundred times a tuned one
@@ -138,7 +138,7 @@ class Ladder(AbstractPolicy):
         rungs: policies whose `expected["cost"]` rises; all of one frontier, with one calibration of each model.
         position: number from 0 to the number of rungs less 1. Its fractional part is the share of the queries that the
             rung above decides; the rung below decides the others. The rung above decides a query if
-            `draw_lot("rung", query)` is below that share.
+            `hash_to_uniform("rung", query)` is below that share.
         budget: dollars per query that the ladder was tuned for; None if it was tuned for a limit on the error.
         follows: whether a service moves along the ladder to keep to the budget; otherwise it keeps the position.
         period: budget for a day, a week or a month, which a service keeps to in place of `budget`; the tuning derived

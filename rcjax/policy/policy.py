@@ -25,7 +25,7 @@ from functools import partial
 from hashlib import sha256
 from numbers import Real
 from types import MappingProxyType, NoneType
-from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from rcjax._base.codec import (
     HUGE,
@@ -61,15 +61,6 @@ TargetName = Literal["budget", "max_error", "match", "error_cost", "lam"]
 
 #: The default of arguments for which None means "not known".
 _NOT_GIVEN: Any = type("_NotGiven", (), {"__repr__": lambda self: "<not given>"})()
-
-
-class Evidence(TypedDict, total=False):
-    """The evidence that `Policy.step` decides by, as its keywords."""
-
-    logprob: float | None
-    confidence: float | None
-    answer: str | None
-    answers: Mapping[str, str | None] | None
 
 
 class AbstractPolicy:
@@ -124,28 +115,46 @@ class AbstractPolicy:
         return self.rungs[self.draw_rung(query, position)].for_segment(segment)
 
     def step(
-        self, model: str, *, query: int | str | None = None, segment: str | None = None, **evidence: Unpack[Evidence]
+        self,
+        model: str,
+        *,
+        logprob: float | None = _NOT_GIVEN,
+        confidence: float | None = _NOT_GIVEN,
+        answer: str | None = _NOT_GIVEN,
+        answers: Mapping[str, str | None] | None = _NOT_GIVEN,
+        query: int | str | None = None,
+        segment: str | None = None,
     ) -> Decision:
-        """Decide after an answer of `model`: `Policy.step` on the rung that `choose` draws for the query.
+        """Decide after an answer of `model`: keep it, ask another model, or abstain.
 
         Args:
             model: name of the model that answered.
-            query: id of the query, which a ladder between two rungs needs. The first model to ask is
+            logprob, confidence: raw confidence as in the log, one of the two, as for `Policy.calibrate`.
+            answer: the answer, in the form of the log; None if it is not known. A model with an entry in `agreements`
+                needs it.
+            answers: answers of the earlier models to this query, by model. A model with an entry in `agreements` needs
+                them.
+            query: id of the query, which a ladder between two rungs needs, to draw the rung. The first model to ask is
                 `choose(query).first_model`.
             segment: segment of the query, if the policy has segments; without it, the cascade of all other queries
                 decides.
-            evidence: `logprob` or `confidence`, `answer` and `answers`, as for `Policy.step`, with its errors.
 
-        Raises ValueError for a missing `query` between two rungs: each step would draw another rung.
+        Returns `Answer`, `Defer` with the `next_model` to ask, or, if abstentions had a price when tuning, `Abstain`. A
+        model with an entry in `agreements` decides by confidence if one of the two answers is not known.
+
+        Raises ValueError as `Policy.calibrate` does, if a needed `answer` or `answers` is left out, and for a missing
+        `query` between two rungs: each step would draw another rung.
         """
         if query is None and len(self.adjacent_rungs) > 1:
             raise ValueError(f"query is missing: at position {self.position:g} the rung is drawn by the query's id")
-        return self.choose(query, segment=segment).step(model, **evidence)
+        policy = self.choose(query, segment=segment)
+        phi = policy.calibrate(model, logprob=logprob, confidence=confidence)
+        return policy._decide(model, phi, answer, answers)
 
     def draw_rung(self, query: int | str | None = None, position: float | None = None) -> int:
         """Return the index of the rung that decides about a query.
 
-        It is the rung above the position if `draw_lot("rung", query)`, a hash of the id, is below the position's
+        It is the rung above the position if `hash_to_uniform("rung", query)`, a hash of the id, is below the position's
         fractional part, else the rung below: retries and other machines draw the same rung. Without an id, the rung is
         drawn at random. `rcjax serve` mixes a new secret into the id at each start, so replicas and restarts draw
         independently.
@@ -155,7 +164,7 @@ class AbstractPolicy:
             position: current position of a service; by default the ladder's own.
         """
         low, share = divmod(self.position if position is None else position, 1)
-        lot = 1.0 if not share else random.random() if query is None else draw_lot("rung", query)
+        lot = 1.0 if not share else random.random() if query is None else hash_to_uniform("rung", query)
         return int(low) + (lot < share)
 
     @property
@@ -216,13 +225,13 @@ class AbstractPolicy:
         return load_json(path, cls.from_json)
 
 
-def draw_lot(purpose: str, query: int | str) -> float:
+def hash_to_uniform(purpose: str, query: int | str) -> float:
     """Return a number in [0, 1), uniform over queries and always the same for one query and purpose.
 
     The number is the first eight bytes of the SHA-256 of `purpose:query` (UTF-8), as a big-endian integer, over 2^64,
     rounded down to 53 bits. Lots for different purposes are independent; 7 and "7" are one query.
 
-    >>> f"{draw_lot('rung', 'q1'):.6f}", draw_lot("rung", 7) == draw_lot("rung", "7")
+    >>> f"{hash_to_uniform('rung', 'q1'):.6f}", hash_to_uniform("rung", 7) == hash_to_uniform("rung", "7")
     ('0.092301', True)
     """
     digest = sha256(f"{purpose}:{query}".encode("utf-8", "surrogatepass")).digest()
@@ -320,11 +329,11 @@ class Policy(AbstractPolicy):
         parts = read_value(Mapping[str, object], self.segments, "segments")
         put("segments", {})
         check_fields(self)
-        passes = not self.calibrations and len(self.models) == 1
-        put("calibrations", require_keys(self.calibrations, "calibrations", () if passes else self.models))
+        is_pass_through = not self.calibrations and len(self.models) == 1
+        put("calibrations", require_keys(self.calibrations, "calibrations", () if is_pass_through else self.models))
         put("rules", validate_rules(self.rules, "rules", self.models))
         answers = all(rule.action == "answer" for rule in self.rules[self.models[0]])
-        require(answers or not passes, "calibrations", f"must have as keys {self.models}", [])
+        require(answers or not is_pass_through, "calibrations", f"must have as keys {self.models}", [])
         put("cost", require_keys(self.cost, "cost", self.models))
         for name, high in _FIGURES.items():
             if self.expected.get(name) is not None:
@@ -386,6 +395,10 @@ class Policy(AbstractPolicy):
         """
         return {model: threshold_of(table) for model, table in self.rules.items()}
 
+    def keeps_any_answer(self, model: str) -> bool:
+        """Return whether an answer of `model` is kept whatever its confidence, as that of a single or last model is."""
+        return model not in self.agreements and all(rule.action == "answer" for rule in self.rules[model])
+
     def calibrate(
         self, model: str, *, logprob: float | None = _NOT_GIVEN, confidence: float | None = _NOT_GIVEN
     ) -> float:
@@ -410,38 +423,8 @@ class Policy(AbstractPolicy):
             raise ValueError(f"confidence must be a probability in [0, 1], not {confidence}")
         return self.calibrations[model](math.log(confidence) if confidence > 0 else -math.inf)
 
-    def step(
-        self,
-        model: str,
-        *,
-        logprob: float | None = _NOT_GIVEN,
-        confidence: float | None = _NOT_GIVEN,
-        answer: str | None = _NOT_GIVEN,
-        answers: Mapping[str, str | None] | None = _NOT_GIVEN,
-        query: int | str | None = None,
-        segment: str | None = None,
-    ) -> Decision:
-        """Decide after an answer of `model`: keep it, ask another model, or abstain.
-
-        Args:
-            model: name of the model that answered.
-            logprob, confidence: raw confidence as in the log, one of the two, as for `calibrate`.
-            answer: the answer, in the form of the log; None if it is not known. A model with an entry in `agreements`
-                needs it.
-            answers: answers of the earlier models to this query, by model. A model with an entry in `agreements` needs
-                them.
-            query: id of the query, which only a ladder needs, to draw the rung.
-            segment: segment of the query, if the policy has segments; without it, the cascade of all other queries
-                decides.
-
-        Returns `Answer`, `Defer` with the `next_model` to ask, or, if abstentions had a price when tuning, `Abstain`. A
-        model with an entry in `agreements` decides by confidence if one of the two answers is not known.
-
-        Raises ValueError as `calibrate` does, and if a needed `answer` or `answers` is left out.
-        """
-        if (part := self.for_segment(segment)) is not self:
-            return part.step(model, logprob=logprob, confidence=confidence, answer=answer, answers=answers)
-        phi = self.calibrate(model, logprob=logprob, confidence=confidence)
+    def _decide(self, model: str, phi: float, answer: Any, answers: Any) -> Decision:
+        """Decide after an answer of `model` with the calibrated confidence `phi`, as `step` does."""
         if answer is not _NOT_GIVEN:
             require_instance(answer, (str, NoneType), "answer")
         agreement = self.agreements.get(model)

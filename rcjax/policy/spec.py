@@ -36,8 +36,8 @@ from rcjax._base.codec import (
 from rcjax._base.figures import Money, choose_unit, format_points
 from rcjax._base.tokens import PRICES
 from rcjax.policy.comparison import COMPARISON
-from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.decisions import Transform
+from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.ladder import Period, Queries, map_rungs, policy_from_json, with_provenance
 from rcjax.policy.policy import AbstractPolicy, Policy, TargetName
 
@@ -102,21 +102,21 @@ class Target:
     def __str__(self) -> str:
         return self.describe()
 
-    def describe(self, counted: Counted = ERRORS, today: str = "today's") -> str:
+    def describe(self, error_kind: ErrorKind = ERRORS, today: str = "today's") -> str:
         """Return the target in words.
 
         Args:
-            counted: words for the counted quantity.
+            error_kind: kind of error, with its words.
             today: baseline of a margin, in words.
         """
         if self.name == "max_error":
-            return f"at most {100 * self.value:.4g} % {counted.noun}"
+            return f"at most {100 * self.value:.4g} % {error_kind.noun}"
         if self.name == "match":
-            return f"at most {format_points(self.value)} more {counted.noun} than {today}"
+            return f"at most {format_points(self.value)} more {error_kind.noun} than {today}"
         if self.name == "budget":
             return f"at most {choose_unit([self.value]).full(self.value)}"
         cost = self.error_cost
-        return f"{counted.unit} costs more than any money" if cost is None else f"{counted.unit} costs ${cost:.4g}"
+        return f"{error_kind.unit} costs {'more than any money' if cost is None else f'${cost:.4g}'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +164,16 @@ class SecondsLimit:
         return f"at most {self.seconds:.3g} second{'' if self.seconds == 1 else 's'} {often}"
 
 
-#: A word, or the cascades to choose from.
-Search = str | tuple[tuple[str, ...], ...]
-SEARCHES = ("all", "full", "adaptive")
+#: The cascades to choose from: a word, or a list of cascades.
+CascadeSet = Literal["all", "full", "adaptive"] | Sequence[Sequence[str]]
+CASCADE_SETS = ("all", "full", "adaptive")
 
 
 class _OwnObjective(str):
     """The search of `minimise`; a class of its own, so that no text that a user gives is this search."""
 
 
-OWN_OBJECTIVE = _OwnObjective("objective")
+OWN_OBJECTIVE: Any = _OwnObjective("objective")
 
 
 class SpecError(ValueError):
@@ -199,23 +199,17 @@ _MARGIN = 0.01  # the default target, `match`
 _DROPPED = ("kept_sample", COMPARISON, "tuning")
 
 
-def read_search(value: Any, where: str, models: Sequence[str] | None = None) -> Search:
+def read_cascades(value: Any, where: str, models: Sequence[str] | None = None) -> CascadeSet:
     """Read a search by the model: a word, or a list of cascades; ValueError for a model that is not in `models`."""
     if isinstance(value, str):
-        return value if isinstance(value, _OwnObjective) else choice(value, where, SEARCHES)
+        return value if isinstance(value, _OwnObjective) else choice(value, where, CASCADE_SETS)
     cascades = read_value(Annotated[tuple[Names, ...], not_empty], value, where)
     for i, cascade in enumerate(cascades if models is not None else ()):
         require_subset(cascade, f"{where}[{i}]", models or ())
     return cascades
 
 
-def read_recorded_search(value: Any, where: str) -> Search | None:
-    """Read the search that a file records, as `Frontier.search`; None for the default search."""
-    recorded = {"labels": None, "objective": OWN_OBJECTIVE}
-    return recorded[value] if isinstance(value, str) and value in recorded else read_search(value, where)
-
-
-def _read_cascade(value: Any, where: str) -> Search:
+def _read_cascade(value: Any, where: str) -> CascadeSet:
     """Read a word, the models of one cascade, or a list of cascades as a search by the model."""
     if isinstance(value, Iterable) and not isinstance(value, str):
         value = tuple(value)
@@ -223,7 +217,7 @@ def _read_cascade(value: Any, where: str) -> Search:
             value = (value,)
         is_nested = all(isinstance(path, list | tuple) for path in value)
         require(is_nested, where, "must be a word, a list of names of models, or a list of such lists", value)
-    return read_search(value, where)
+    return read_cascades(value, where)
 
 
 def _read_limit(value: Any, where: str) -> SecondsLimit:
@@ -309,7 +303,7 @@ class Spec:
     today: Annotated[str | AbstractPolicy, Reads(read_today)] | None = None
     error_cost: Positive | None = None
     lam: Amount | None = None
-    cascade: Annotated[str | Sequence[str] | Sequence[Sequence[str]], Reads(_read_cascade)] | None = None
+    cascade: Annotated[CascadeSet, Reads(_read_cascade)] | None = None
     copula: str | None = None
     method: Literal["tau", "likelihood"] | None = None
     transform: Literal["auto", Transform] = "auto"
@@ -381,30 +375,24 @@ class Spec:
         return choose_unit(costs) if self.queries is None else self.queries.money
 
     def options_for(self, target: Target) -> dict[str, str]:
-        """Return a target as options of `rcjax tune`, by name; a budget is for the period that it came from.
+        """Return a target, `today` and `queries` as options of `rcjax tune`, by name.
 
         >>> spec = Spec(period=Period(500.0, "month"), today="large")
         >>> spec.options_for(Target("budget", 1e-4)), Spec().options_for(Target("budget", 1.5e-4))
-        ({'budget': '500/month', 'queries': '5000000/month'}, {'budget': '150/M'})
+        ({'budget': '500/month', 'today': 'large', 'queries': '5000000/month'}, {'budget': '150/M'})
         >>> spec.options_for(Target("match", 0.01)), Spec().options_for(Target("lam", 150.0))
         ({'match': '1%', 'today': 'large'}, {'error-cost': '0.006666666667'})
         """
-        value, period = target.value, self.period
-        if target.name == "budget" and period is not None and value > 0:
-            queries = f"{period.money / value:.10g}/{period.every}"
-            return {"budget": f"{period.money:.10g}/{period.every}", "queries": queries}
-        if target.name == "budget":
-            return {"budget": f"{1e6 * value:.10g}/M"}
-        if target.name == "match":
-            return {"match": f"{100 * value:.10g}%"} | ({"today": self.today} if isinstance(self.today, str) else {})
+        value, period, queries = target.value, self.period, self.queries
+        others = {"today": self.today} if isinstance(self.today, str) else {}
+        others |= {} if queries is None else {"queries": f"{queries.number:.10g}/{queries.every}"}
+        if target.name == "budget" and period is not None and value > 0:  # the queries that the budget came from
+            budget = f"{period.money:.10g}/{period.every}"
+            return {"budget": budget} | others | {"queries": f"{period.money / value:.10g}/{period.every}"}
         if target.name == "lam":
-            return {"error-cost": f"{1 / value:.10g}"} if value > 0 else {}
-        return {target.name.replace("_", "-"): f"{value:.10g}"}
-
-    @property
-    def search(self) -> Any:
-        """The search, as `Frontier.search` holds it."""
-        return "labels" if self.cascade is None else self.cascade
+            return ({"error-cost": f"{1 / value:.10g}"} if value > 0 else {}) | others
+        shown = {"budget": f"{1e6 * value:.10g}/M", "match": f"{100 * value:.10g}%"}.get(target.name, f"{value:.10g}")
+        return {target.name.replace("_", "-"): shown} | others
 
     @property
     def is_by_labels(self) -> bool:
@@ -454,21 +442,22 @@ class Spec:
         """
         confidence = self.confidence
         unlimited = "needs {max_error} or {match}: a budget is kept by following the bill"
-        cut, timed, matched = self.segment is not None, self.max_seconds is not None, self.match is not None
+        has_segments, has_margin = self.segment is not None, self.match is not None
+        has_limit = self.max_seconds is not None
         rules = [
             ("copula", "needs {cascade}", bool(self.copula or self.method) and self.cascade is None),
-            ("confidence", unlimited, confidence is not None and self.max_error is None and not matched),
-            ("match", "goes with the default search: leave {cascade} out", matched and self.cascade is not None),
-            ("match", "goes with one cascade for all queries: leave {segment} out", matched and cut),
+            ("confidence", unlimited, confidence is not None and self.max_error is None and not has_margin),
+            ("match", "goes with the default search: leave {cascade} out", has_margin and self.cascade is not None),
+            ("match", "goes with one cascade for all queries: leave {segment} out", has_margin and has_segments),
             ("period", "needs {budget}", self.period is not None and self.budget is None),
             ("follows", "needs {budget}", not self.follows and self.budget is None),
             ("held_out", "needs {confidence}", held_out and confidence is None),
             ("judged", "needs {confidence}", self.judged and confidence is None),
-            ("segment", "needs a target, such as {budget}", cut and self.target is None),
-            ("segment", "goes with the default search: leave {cascade} out", cut and self.cascade is not None),
-            ("segment", "has no guarantee: leave {confidence} out", cut and bool(confidence)),
-            ("segment", "has no limit on the seconds: leave {max_seconds} out", cut and timed),
-            ("max_seconds", "is not a guarantee: leave {confidence} out", timed and bool(confidence)),
+            ("segment", "needs a target, such as {budget}", has_segments and self.target is None),
+            ("segment", "goes with the default search: leave {cascade} out", has_segments and self.cascade is not None),
+            ("segment", "has no guarantee: leave {confidence} out", has_segments and bool(confidence)),
+            ("segment", "has no limit on the seconds: leave {max_seconds} out", has_segments and has_limit),
+            ("max_seconds", "is not a guarantee: leave {confidence} out", has_limit and bool(confidence)),
         ]
         for option, problem, is_broken in rules:
             if is_broken:
@@ -485,7 +474,7 @@ class SpecFields(TypedDict, total=False):
     today: str | AbstractPolicy | None
     error_cost: float | None
     lam: float | None
-    cascade: str | Sequence[str] | Sequence[Sequence[str]] | None
+    cascade: CascadeSet | None
     copula: str | None
     method: Literal["tau", "likelihood"] | None
     transform: Literal["auto", Transform]
@@ -571,7 +560,7 @@ def recorded_tuning(policy: AbstractPolicy) -> Tuning:
     models = read_value(Names, record["models"], f"{_TUNING}.models") if "models" in record else tuple(policy.models)
     spec = Spec.from_json(record, _TUNING)
     if isinstance(spec.cascade, tuple):
-        read_search(spec.cascade, f"{_TUNING}.cascade", models)
+        read_cascades(spec.cascade, f"{_TUNING}.cascade", models)
     lam = policy.expected.get("lam") if spec.target is None else None
     known: dict[str, Any] = {} if lam is None else {"lam": lam}
     known |= next(({"transform": calibration.transform} for calibration in policy.calibrations.values()), {})

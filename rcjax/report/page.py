@@ -8,6 +8,7 @@ import html
 import io
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -23,7 +24,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from rcjax._base.codec import takes, to_json_value
+from rcjax._base.codec import takes
 from rcjax._base.figures import (
     Money,
     capitalised,
@@ -43,7 +44,7 @@ from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
 from rcjax.report.plots import BLUE, GREY, ORANGE, lay_out, plot_error_cost, plot_frontier, plot_reliability
 from rcjax.solving.frontier.frontier import Frontier
-from rcjax.solving.frontier.hull import lower_hull, thin_hull
+from rcjax.solving.frontier.points import lower_hull, thin_hull
 from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck, diagnose
 from rcjax.tuning.diagnostics.findings import PRIMARY, Finding, FindingVerdict, merge_findings, worst_verdict
 from rcjax.tuning.diagnostics.policy_check import try_check
@@ -113,7 +114,7 @@ class Report:
         """Target of the first policy in words."""
         if self.spec.period is not None:
             return f"at most {self.spec.period}"
-        return self.start.describe(self.log.counted, self.promised.rivals[0].subject)
+        return self.start.describe(self.log.error_kind, self.promised.rivals[0].subject)
 
     def target_of(self, point: int) -> Target:
         """Return a target for which `rcjax tune` chooses a point of the curve: a budget in place of a margin."""
@@ -134,8 +135,8 @@ class Report:
 
     @property
     def noun(self) -> str:
-        """Noun for the counted quantity."""
-        return self.log.counted.noun
+        """Noun of the kind of error."""
+        return self.log.error_kind.noun
 
     def compare(self, policy: AbstractPolicy, target: Target) -> Comparison:
         """Compare a policy with today's, on the fresh queries if there are any."""
@@ -148,10 +149,10 @@ class Report:
 
     def headline(self) -> str:
         """Return the advice and the change from today's in sentences, by the fresh queries if there are any."""
-        advice = advise(self.policy, self.fresh or self.promised, self.money, self.log.counted, self.spec.match)
+        advice = advise(self.policy, self.fresh or self.promised, self.money, self.log.error_kind, self.spec.match)
         names = ("error", "error_low", "error_high", "level")  # a report has intervals
         error, low, high, level = (float(self.policy.expected[name] or 0.0) for name in names)
-        errs = self.log.counted.does(
+        errs = self.log.error_kind.does(
             f"{percent(error)} ({100 * level:.0f} % interval {format_interval([low, high])} %)"
         )
         errs += "".join(f" ({note})" for note in note_predicted(self.frontier))
@@ -159,9 +160,9 @@ class Report:
         guarantee = "" if certificate is None else f" {capitalised(certificate.describe(self.noun))}."
         if self.fresh is None:
             return f"{capitalised(advice)}. It {errs}.{guarantee}"
-        if self.promised.keeps_today:
+        if self.promised.is_todays_policy:
             return f"{capitalised(advice)}. As it was tuned, it {errs}.{guarantee}"
-        promised = self.promised.headline(self.money, self.log.counted)
+        promised = self.promised.headline(self.money, self.log.error_kind)
         return f"{capitalised(advice)}. As it was tuned, it {promised}, and it {errs}.{guarantee}"
 
     @cached_property
@@ -182,7 +183,7 @@ class Report:
         if diagnosis.held_out:
             return f"On {diagnosis.n:,} fresh queries the {self.noun} of the curve’s policies was {gaps}{chance}."
         return (
-            f"The promise was tried: the {self.noun} of policies tuned in the same way on four fifths of the log was, "
+            f"This was tried: the {self.noun} of policies tuned in the same way on four fifths of the log was, "
             f"on the fifth left out, {gaps}{chance}. No such trial can show that future queries are harder than the "
             "log; only fresh ones can (rcjax report --test)."
         )
@@ -234,9 +235,9 @@ class Report:
         return {
             "models": list(self.frontier.models),
             "headline": self.headline(),
-            "comparison": to_json_value(self.promised),
-            "fresh": None if self.fresh is None else to_json_value(self.fresh),
-            "counted": self.noun,
+            "comparison": self.promised.to_json(),
+            "fresh": self.fresh and self.fresh.to_json(),
+            "error_kind": self.noun,
             **({} if self.log.reference is None else {"beside": self.reference_text}),
             "model_summary": [model.to_json() for model in self.tuned.single_models],
             "frontier": self.frontier.to_json()["frontier"],
@@ -322,16 +323,16 @@ _ONE, _ONE_PIXELS = (4.6, 3.6), 120
 
 _CAPTIONS = {
     "reliability": "{success} against calibrated confidence, held out: on the diagonal, it is as the confidence says.",
-    "promise": "{noun} and cost of the policies as promised when they were tuned, and as seen on queries that the "
+    "promise": "{noun} and cost of the policies as expected when they were tuned, and as seen on queries that the "
     "tuning left out.",
 }
 
 
-def draw_findings(diagnosis: Diagnosis, log: Log) -> list[dict[str, Any]]:
-    """Draw the figures of a diagnosis on a log: the rows of the template."""
-    nouns = {"noun": diagnosis.counted.noun.capitalize(), "success": diagnosis.counted.success.capitalize()}
+def draw_findings(diagnosis: Diagnosis, log: Log, money: Money) -> list[dict[str, Any]]:
+    """Draw the figures of a diagnosis on a log, with a unit of money: the rows of the template."""
+    nouns = {"noun": diagnosis.error_kind.noun.capitalize(), "success": diagnosis.error_kind.success.capitalize()}
     with style():
-        drawings = {"reliability": _reliability(diagnosis), "promise": _promise(diagnosis, log)}
+        drawings = {"reliability": _reliability(diagnosis), "promise": _promise(diagnosis, log, money)}
     rows = []
     for name, drawing in drawings.items():
         caption = _CAPTIONS[name].format(**nouns)
@@ -350,19 +351,19 @@ def _reliability(diagnosis: Diagnosis) -> Figure:
         labelled = np.isfinite(diagnosis.correct[:, j])
         answers = diagnosis.confidence[labelled, j], diagnosis.correct[labelled, j]
         ax = figure.add_subplot(rows, columns, j + 1)
-        plot_reliability(ax, *answers, title=name, success=diagnosis.counted.success)
+        plot_reliability(ax, *answers, title=name, success=diagnosis.error_kind.success)
         lay_out(figure, ax, (3.4 * (j % columns), 3.2 * (rows - 1 - j // columns), 3.4, 3.2))
     return figure
 
 
-def _promise(diagnosis: Diagnosis, log: Log) -> Figure:
+def _promise(diagnosis: Diagnosis, log: Log, money: Money) -> Figure:
     """Draw the promised and the observed curve, with the single models on the queries that all models answered."""
     assert diagnosis.promise is not None  # since the diagnosis has a frontier
     answered = log.take(log.complete)
-    wrong, cost = 1 - np.nanmean(diagnosis.correct, axis=0), np.asarray(answered.query_cost).mean(0)
+    wrong, cost = 1 - np.nanmean(diagnosis.correct, axis=0), answered.answer_cost.mean(0)
     single = {name: (cost[j], wrong[j]) for j, name in enumerate(diagnosis.models)}
     figure = Figure(figsize=_ONE)
-    plot_error_cost(ax := figure.add_subplot(), diagnosis.promise, single, diagnosis.counted.noun)
+    plot_error_cost(ax := figure.add_subplot(), diagnosis.promise, single, diagnosis.error_kind.noun, money)
     lay_out(figure, ax, (0, 0, *_ONE))
     return figure
 
@@ -417,7 +418,7 @@ def context(report: Report) -> dict[str, Any]:
         "findings": {"": own, "Models that the policy of this page does not ask": others},
         "judged": report.judged_by,
         "promise": report.promise_text,
-        "figures": draw_findings(report.diagnosis, report.judged.select(report.diagnosis.models)),
+        "figures": draw_findings(report.diagnosis, report.judged.select(report.diagnosis.models), report.money),
     }
 
 
@@ -450,7 +451,7 @@ def _frontier(report: Report, cost: np.ndarray, error: np.ndarray) -> tuple[str,
     single = {model.model: (model.cost, 1 - model.accuracy) for model in report.tuned.single_models}
     with style():
         canvas = Figure(figsize=_ONE)
-        plot_frontier(ax := canvas.add_subplot(), report.frontier, single)
+        plot_frontier(ax := canvas.add_subplot(), report.frontier, single, report.money)
         lay_out(canvas, ax, (0, 0, *_ONE))
         ax.get_legend().remove()  # type: ignore[union-attr] - the page has one, below
         description = f"{report.noun.capitalize()} against cost of the best cascades, and each model alone beside"
@@ -475,7 +476,7 @@ def _point(report: Report, target: Target, policy: AbstractPolicy) -> dict[str, 
     seconds = expected.get("seconds")
     tail = f"; {format_number(expected['seconds_p95'])} or less for 95 %" if expected.get("seconds_p95") else ""
     margin = report.spec.match if policy is report.policy else None
-    advice = advise(policy, comparison, money, report.log.counted, margin)
+    advice = advise(policy, comparison, money, report.log.error_kind, margin)
     single = comparison.single
     if single is not None:
         advice += f". {single.describe(money, report.noun)}"
@@ -529,7 +530,7 @@ def _rung(policy: Policy, log: Log, weight: float) -> tuple[list[dict[str, str]]
 def _option(report: Report, target: Target, policy: AbstractPolicy) -> str:
     """Return a target as options of the command; only the first policy's budget may be for a period."""
     spec = report.spec if policy is report.policy else dataclasses.replace(report.spec, period=None)
-    return " ".join(f"--{name} {value}" for name, value in spec.options_for(target).items())
+    return " ".join(f"--{name} {shlex.quote(value)}" for name, value in spec.options_for(target).items())
 
 
 @takes(log=Log, spec=(Spec, None), test=(Log, None))

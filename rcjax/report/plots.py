@@ -14,7 +14,7 @@ from matplotlib.ticker import PercentFormatter
 from rcjax._base.codec import takes
 from rcjax._base.figures import Money, choose_unit
 from rcjax.model.goodness_of_fit.reliability import reliability_curve
-from rcjax.policy.counted import ERRORS
+from rcjax.policy.error_kind import ERRORS
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.tuning.diagnostics.findings import Promise
 
@@ -64,24 +64,25 @@ def plot_error_cost(
     promise: Promise,
     single: Mapping[str, tuple[float, float]] | None = None,
     noun: str = ERRORS.noun,
+    money: Money | None = None,
 ) -> None:
-    """Draw a frontier as promised (line) and as observed on held-out queries (points), with a 90 % band.
+    """Draw a frontier as expected (line) and as observed on held-out queries (points), with a 90 % band.
 
-    The band is that of the difference, drawn about the promise: points outside it are significant. Costs are dollars
-    per million queries, or per thousand if they are large.
+    The band is that of the difference, drawn about the promise: points outside it are significant.
 
     Args:
         ax: Axes to draw into.
         promise: promised and observed figures, such as `Diagnosis.promise`.
         single: observed (cost, error) of each model on its own.
         noun: label of the error axis.
+        money: unit of the costs; None: dollars per million queries, or per thousand if they are large.
     """
     order = np.argsort(promise.predicted_cost)
-    money = _unit(promise.predicted_cost, single)
+    money = money or _unit(promise.predicted_cost, single)
     cost, error = (money.scale * promise.predicted_cost[order], promise.predicted_error[order])
     band = promise.error_band[order]
     ax.fill_between(cost, error - band, error + band, color=BLUE, alpha=0.15, linewidth=0, label="90 % band")
-    ax.plot(cost, error, color=BLUE, linewidth=1.6, label="promised")
+    ax.plot(cost, error, color=BLUE, linewidth=1.6, label="expected")
     held_out = np.argsort(promise.cost)
     style = {"color": ORANGE, "marker": "o", "markersize": 4, "linestyle": ":", "linewidth": 1}
     ax.plot(money.scale * promise.cost[held_out], promise.error[held_out], label="seen, held out", **style)
@@ -89,15 +90,20 @@ def plot_error_cost(
 
 
 @takes(frontier=Frontier)
-def plot_frontier(ax: "Axes", frontier: Frontier, single: Mapping[str, tuple[float, float]] | None = None) -> None:
+def plot_frontier(
+    ax: "Axes",
+    frontier: Frontier,
+    single: Mapping[str, tuple[float, float]] | None = None,
+    money: Money | None = None,
+) -> None:
     """Draw a frontier as estimated, with intervals for the error if it has bands.
 
     Dots mark the corners of the hull of a frontier of `select_frontier`; ladders lie between two of them. `single`
-    gives (cost, error) of each model on its own. Costs are dollars per million queries, or per thousand if they are
-    large.
+    gives (cost, error) of each model on its own. Costs have the unit `money`; None: dollars per million queries, or per
+    thousand if they are large.
     """
     order = np.lexsort((-np.asarray(frontier.error), np.asarray(frontier.cost)))
-    money = _unit(frontier.cost, single)
+    money = money or _unit(frontier.cost, single)
     cost = money.scale * np.asarray(frontier.cost, float)[order]
     if frontier.bands is not None:
         low, high = np.asarray(frontier.bands.error, float)[order].T
@@ -107,7 +113,7 @@ def plot_frontier(ax: "Axes", frontier: Frontier, single: Mapping[str, tuple[flo
     ax.plot(cost, error, color=BLUE, linewidth=1.6, label="estimated from the log")
     if frontier.is_by_labels:
         ax.scatter(cost, error, color=BLUE, **_CORNER)
-    _finish_error_cost(ax, single or {}, money, frontier.counted.noun)
+    _finish_error_cost(ax, single or {}, money, frontier.error_kind.noun)
 
 
 def _unit(cost: Any, single: Mapping[str, tuple[float, float]] | None) -> Money:
@@ -120,7 +126,7 @@ def _finish_error_cost(ax: "Axes", single: Mapping[str, tuple[float, float]], mo
     white = [patheffects.withStroke(linewidth=2, foreground="white")]
     for price, wrong in single.values():
         ax.scatter(money.scale * price, wrong, marker="D", s=26, color=BLACK, zorder=4)
-    ax.set(xlabel=f"cost, dollars per {money.name} queries", ylabel=noun)
+    ax.set(xlabel=f"cost, dollars {money.per}", ylabel=noun)
     ax.set_ylim(bottom=0)
     ax.yaxis.set_major_formatter(PercentFormatter(xmax=1.0, symbol=" %"))
     spots = {name: (money.scale * price, wrong) for name, (price, wrong) in single.items()}

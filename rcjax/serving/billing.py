@@ -68,11 +68,10 @@ def describe_new_period(every: str, before: str) -> str:
     return f"{change}: what was spent before the change does not count in it"
 
 
-reserve_client_money: ContextVar[Callable[[Callable[[], float]], AbstractContextManager[object]]] = ContextVar(
-    "reserve_client_money", default=lambda estimate_cost: nullcontext()
+reserve_client_money: ContextVar[Callable[[float], AbstractContextManager[object]]] = ContextVar(
+    "reserve_client_money", default=nullcontext
 )
-"""Puts aside more money of the running request's client, given a function that estimates a cost. Raises if its money
-does not cover it."""
+"""Puts aside more money of the running request's client; raises an exception if its money does not cover it."""
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from types import MappingProxyType, NoneType
 from typing import Any, Literal, cast
 
 from rcjax._base.codec import describe_type, number, require_instance, takes, visible, whole_number
-from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, draw_lot
+from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, hash_to_uniform
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
 from rcjax.serving.billing import Billing, BudgetSpentError, SpendingUnknownError, reserve_client_money
@@ -296,18 +296,15 @@ class Cascade:
 
     @property
     def fallbacks(self) -> tuple[str, ...]:
-        """Models to ask after all models of a rung have failed: today's, as recorded, then the dearest of the policy.
-
-        A model that every rung asks is none of them.
-        """
+        """Models to ask if all models of a rung fail: today's, as recorded, then the dearest of the policy."""
         cost, parts = self.policy.cost, [part for rung in self.policy.rungs for part in rung.cascades]
         names = self.policy.tuning.get("today"), max(cost, key=cost.__getitem__)
-        known = [name for name in names if name in self.all_models]
+        known = [name for name in names if name in self.all_models]  # today's may be a policy, or not served
         return tuple(dict.fromkeys(name for name in known if any(name not in part.models for part in parts)))
 
     def estimate_cost(self, query: Query) -> float:
         """Estimate the money that an answer may cost, on the upper of the two rungs around the policy's position."""
-        top = len(self.policy.rungs) - 1
+        top, query = len(self.policy.rungs) - 1, replace(query, is_shadow_query=bool(self.shadow))  # at most
         return self._estimate_rung(query, min(math.ceil(self.billing.position_of(query.client)), top) if top else 0)
 
     def continue_from(self, before: Cascade, models: Iterable[str]) -> None:
@@ -388,7 +385,7 @@ class Cascade:
             query = replace(query, position=position, rung=reported_rung, is_shadow_query=is_shadow)
             try:
                 result = await self._run_cascade(policy, query, end, exchanges, deliver)
-                if _may_fall_back(result, exchanges):
+                if result.status == "failed":
                     result = await self._fall_back(result, end, exchanges, deliver)
             except BaseException:  # without a line, queries that fail, the hard ones, would be missing from the sample
                 self._log_unasked(query, self.all_models, exchanges)
@@ -407,7 +404,10 @@ class Cascade:
 
     def _estimate_rung(self, query: Query, index: int) -> float:
         """Estimate the money that a query may cost on a rung if each of its models is asked."""
-        return self._estimate_sum(query, self.policy.rungs[index].for_segment(query.segment).models)
+        policy = self.policy.rungs[index].for_segment(query.segment)
+        return math.fsum(
+            self._model_caller.estimate_cost(_to_model(query, policy, model), model) for model in policy.models
+        )
 
     def _estimate_sum(self, query: Query, models: Iterable[str]) -> float:
         return math.fsum(self._model_caller.estimate_cost(query, model) for model in models)
@@ -418,7 +418,7 @@ class Cascade:
         name = uuid.uuid4().hex if query_id is None else str(query_id)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         share = self.shadow_share.count_and_share(time.time()) if self.shadow else 0.0
-        is_shadow_query = share > 0 and draw_lot("shadow", self._draw_key(name, conversation)) < share
+        is_shadow_query = share > 0 and hash_to_uniform("shadow", self._draw_key(name, conversation)) < share
         form = request_form_of(conversation, options)
         return Query(name, conversation, options, is_shadow_query=is_shadow_query, request_form=form)
 
@@ -481,9 +481,10 @@ class Cascade:
             left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0:
                 break
-            rules = policy.rules[model]
-            is_final = len(rules) == 1 and rules[0].action == "answer" and model not in policy.agreements
-            query = replace(query, charge=replace(self.billing.charge, step=len(exchanges) + 1))
+            is_final = policy.keeps_any_answer(model)
+            query = replace(
+                _to_model(query, policy, model), charge=replace(self.billing.charge, step=len(exchanges) + 1)
+            )
             seconds = left / 2 if left is not None and later else left
             if model == policy.first_model and policy.parallel_model is not None:
                 ahead = await self._ask_both(policy, query, seconds, exchanges)
@@ -508,34 +509,29 @@ class Cascade:
     async def _fall_back(
         self, failed: Result, end: float | None, exchanges: list[Exchange], deliver: Deliver | None
     ) -> Result:
-        """Ask the fallbacks after a failed result, as far as time and money allow; the first answer is kept."""
+        """Ask the fallbacks, as far as time and money allow, unless there is a reply or the request was refused."""
+        has_reply = failed.completion is not None or any(exchange.is_delivered for exchange in exchanges)
+        if has_reply or all(exchange.failure.is_refusal for exchange in exchanges if exchange.failure):
+            return failed
         query, asked = failed.query, {call.model for call in failed.calls}
         for model in (name for name in self.fallbacks if name not in asked):
             left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0:
                 break
-            query = replace(query, charge=replace(self.billing.charge, step=len(exchanges) + 1))
+            charge = replace(self.billing.charge, step=len(exchanges) + 1)
+            query = replace(query, charge=charge, needs_confidence=query.is_shadow_query)
             rung = next((rung for rung in self.policy.rungs if model in rung.models), None)
-            with self._reserve_fallback(query, model) as is_covered:
-                if not is_covered:
+            cost = self._estimate_sum(query, [model])
+            with (  # no money covers the second candidate, in place of a cheapest answer
+                self.billing.choose_and_reserve((cost, math.inf), float, query.client) as reserved,
+                reserve_client_money.get()(cost),
+            ):
+                if reserved == math.inf:
                     continue
                 exchange = await self._model_caller.call(query, model, rung, exchanges, left, deliver=deliver)
             if exchange.is_delivered or exchange.completion is not None:
                 return make_result(query, "answered" if exchange.call.text else "failed", exchange, exchanges)
         return make_result(query, "failed", None, exchanges)
-
-    @contextmanager
-    def _reserve_fallback(self, query: Query, model: str) -> Iterator[bool]:
-        """Put aside money of the policy and of the client; yield whether the policy's money covers the model."""
-
-        def estimate_cost(models: Sequence[str]) -> float:
-            return self._estimate_sum(query, models) if models else math.inf  # no model is never covered
-
-        with (
-            self.billing.choose_and_reserve(((model,), ()), estimate_cost, query.client) as covered,
-            reserve_client_money.get()(partial(self._estimate_sum, query, covered)),
-        ):
-            yield bool(covered)
 
     async def _ask_both(
         self, policy: Policy, query: Query, seconds: float | None, exchanges: list[Exchange]
@@ -555,11 +551,9 @@ class Cascade:
         return {exchange.model: exchange for record in records for exchange in record}
 
 
-def _may_fall_back(result: Result, exchanges: Sequence[Exchange]) -> bool:
-    """Return whether a result has no reply at all, and the models have not all refused the request itself."""
-    has_reply = result.completion is not None or any(exchange.is_delivered for exchange in exchanges)
-    failures = [exchange.failure for exchange in exchanges if exchange.failure is not None]
-    return result.status == "failed" and not has_reply and not all(failure.is_refusal for failure in failures)
+def _to_model(query: Query, policy: Policy, model: str) -> Query:
+    """Return a query as it goes to a model of a policy: an answer that is kept in any case needs no confidence."""
+    return replace(query, needs_confidence=query.is_shadow_query or not policy.keeps_any_answer(model))
 
 
 def _best_so_far(exchanges: Sequence[Exchange]) -> tuple[Literal["best so far", "failed"], Exchange | None]:

@@ -28,7 +28,7 @@ from jax.typing import ArrayLike, DTypeLike
 from rcjax._core.batching import take_entries
 from rcjax._core.numerics import divide
 from rcjax.model.calibrated_models import pairs
-from rcjax.solving.frontier.points import CascadeSet
+from rcjax.policy.spec import CascadeSet
 from rcjax.solving.quadrature import QuadratureGrid, QuadratureTables, arrival_densities
 
 MANY_STEPS = 256  # steps above which a plan's run takes longer than its compilation
@@ -346,7 +346,7 @@ class _Suffixes(NamedTuple):
 def _backward(search: SearchTables, lam: jax.Array, density: jax.Array) -> _Suffixes:
     """Take the backward pass over all suffixes of cascades, choosing cuts under the densities (L, k, G)."""
     tables, plan, abstain_worth = search
-    most = _most_arrivals(tables)
+    most = _bound_densities(tables)
 
     def defer(number: jax.Array, solved: _Suffixes) -> _Suffixes:
         integrands, stop, cuts, possible_gain = solved
@@ -356,12 +356,12 @@ def _backward(search: SearchTables, lam: jax.Array, density: jax.Array) -> _Suff
         added = lam * tables.cost[tables.right[pair]]
         after = lax.dynamic_index_in_dim(integrands, later, keepdims=False)
         deferring = after @ tables.kernel[pair].T - added[:, None]
-        cut, misplaced = jax.vmap(partial(best_cut, grid))(deferring, density[:, j])
+        cut, gain = jax.vmap(partial(best_cut, grid))(deferring, density[:, j])
         value = grid.weight * grid.quantile + jax.vmap(grid.weights_below)(cut.u) * (deferring - grid.quantile)
         cuts, possible_gain = jax.tree.map(
             lambda stored, new: lax.dynamic_update_index_in_dim(stored, new, number, 0),
             (cuts, possible_gain),
-            (cut, misplaced @ (grid.weight * most[j])),
+            (cut, gain @ (grid.weight * most[j])),
         )
         return _Suffixes(lax.dynamic_update_index_in_dim(integrands, value, suffix, 0), stop, cuts, possible_gain)
 
@@ -382,7 +382,7 @@ def _backward(search: SearchTables, lam: jax.Array, density: jax.Array) -> _Suff
     return lax.fori_loop(0, steps, defer, _Suffixes(integrands, stop, Cut(zeros, zeros, zeros), zeros))
 
 
-def _most_arrivals(tables: QuadratureTables) -> jax.Array:
+def _bound_densities(tables: QuadratureTables) -> jax.Array:
     """Bound the density of the queries that reach each model from above: (k, G).
 
     The first model's density is 1, and a later model's is a mean of its kernels' rows.

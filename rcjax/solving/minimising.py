@@ -27,7 +27,7 @@ from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
-from rcjax.policy.spec import OWN_OBJECTIVE, Spec
+from rcjax.policy.spec import OWN_OBJECTIVE, CascadeSet, Spec
 from rcjax.solving.bellman import (
     CascadePlan,
     Cut,
@@ -38,7 +38,7 @@ from rcjax.solving.bellman import (
     make_plan,
 )
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
-from rcjax.solving.frontier.points import CascadeSet, PointStatus, check_lam, lam_range
+from rcjax.solving.frontier.points import PointStatus, check_lam, lam_range
 from rcjax.solving.optimum import OptimalCuts
 from rcjax.solving.quadrature import Outcome, QuadratureTables, outcome_of_cuts
 from rcjax.solving.tradeoff import build_search_tables, evaluate_optima

@@ -34,6 +34,7 @@ from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
+from rcjax.policy.spec import CascadeSet
 from rcjax.solving.bellman import (
     AdaptiveTables,
     CascadePlan,
@@ -49,13 +50,19 @@ from rcjax.solving.frontier.points import (
     ALWAYS_ANSWER,
     NEVER_ABSTAIN,
     NEVER_ANSWER,
-    CascadeSet,
     LossTerms,
     Points,
     PointStatus,
     Policies,
 )
-from rcjax.solving.quadrature import QuadratureGrid, QuadratureTables, arrival_densities, build_tables, outcome_of_cuts
+from rcjax.solving.quadrature import (
+    PANELS,
+    QuadratureGrid,
+    QuadratureTables,
+    arrival_densities,
+    build_tables,
+    outcome_of_cuts,
+)
 
 #: Distance of a threshold from a point mass, in machine epsilons; Newton steps from a cut to its threshold.
 _ULPS, _SETTLING_STEPS = 16, 5
@@ -88,7 +95,7 @@ def settle_threshold(
     """
     eps = jnp.finfo(grid.u.dtype).eps
     bottom, top = grid.edges[1], grid.edges[-2]
-    always, never = (u < bottom - 4 * eps) | (u <= 0), (u > top + 4 * eps) | (u >= 1)
+    is_below, is_above = (u < bottom - 4 * eps) | (u <= 0), (u > top + 4 * eps) | (u >= 1)
     nodes = jnp.concatenate([bottom[None], grid.u[1:-1], top[None]])
     last = nodes.shape[0] - 1
     right = jnp.clip(jnp.searchsorted(nodes, u, method="compare_all"), 1, last)
@@ -97,7 +104,7 @@ def settle_threshold(
     low, high = jnp.clip(around[np.array([0, 3])], marginal.lowest + margin, marginal.highest - margin)
     if marginal.atoms is not None:
         u, low, high = _between_atoms(marginal, u, (low, high), margin)
-    low, high = (jnp.where(always, ALWAYS_ANSWER, jnp.where(never, NEVER_ANSWER, end)) for end in (low, high))
+    low, high = (jnp.where(is_below, ALWAYS_ANSWER, jnp.where(is_above, NEVER_ANSWER, end)) for end in (low, high))
     worth = jnp.where((u > bottom + 4 * eps) & (u < top - 4 * eps), worth, jnp.nan)
 
     def newton(_, state: tuple[jax.Array, Threshold]) -> tuple[jax.Array, Threshold]:
@@ -142,7 +149,7 @@ def _between_atoms(
 
 
 def build_pair_tables(
-    marginals: Marginal, copulas: Copula, cost: jax.Array, indices: Any = None, panels: int | None = None
+    marginals: Marginal, copulas: Copula, cost: jax.Array, indices: Any = None, panels: int = PANELS
 ) -> QuadratureTables:
     """Build the tables of a fitted model for some of its pairs of models.
 
@@ -151,7 +158,7 @@ def build_pair_tables(
         copulas: copulas of all pairs.
         cost: (k,) money per answer.
         indices: (P,) numbers of the pairs; None: all.
-        panels: panels of the quadrature; None: `PANELS`.
+        panels: panels of the quadrature.
     """
     left, right = map(jnp.asarray, np.triu_indices(cost.shape[0], 1))
     indices = np.arange(len(left)) if indices is None else indices
@@ -210,7 +217,7 @@ def points_at(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
     # Drop models after a model that always answers, if the shorter cascade is in the plan.
     members = jnp.where(plan.has_all_prefixes, drop_unreached(settled.value, members), members)
     thresholds = jnp.where(members, settled.value, NEVER_ANSWER)
-    policies = Policies.from_cascades(thresholds, members, abstain_thresholds, jnp)
+    policies = Policies.from_cascades(thresholds, members, abstain_thresholds)
     return SolvedPoints(lam, status, expected, policies, settled.rank, cascade)
 
 
@@ -236,7 +243,7 @@ def adaptive_points(search: AdaptiveTables, lam: jax.Array) -> SolvedPoints:
         return asked.at[:, j].max(asked[:, i] & (used[:, i] & (action[:, i] == j)).any(-1)), None
 
     asked, _ = lax.scan(ask, first[:, None] == np.arange(k), (tables.left, tables.right))
-    policies = Policies(first, bounds, action, asked)
+    policies = Policies(bounds, action, asked)
     return SolvedPoints(lam, jnp.zeros_like(first), expected, policies, upper.reshape(*lam.shape, -1))
 
 

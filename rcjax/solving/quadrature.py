@@ -126,18 +126,14 @@ def join_nodes(masses: jax.Array, panels: jax.Array) -> jax.Array:
     return jnp.concatenate([masses[..., :1], blocks.reshape(*blocks.shape[:-2], -1)], axis=-1)
 
 
-def build_grid(marginal: Marginal, panels: int | None = None) -> QuadratureGrid:
+@partial(jax.jit, static_argnames="panels")
+def build_grid(marginal: Marginal, panels: int = PANELS) -> QuadratureGrid:
     """Build the grid of one marginal, differentiable in its parameters; `vmap` it over models.
 
-    It has `panels` panels, by default `PANELS`, and another panel for every atom.
+    It has `panels` panels, and another panel for every atom.
     """
-    return _build_grid(marginal, panels or PANELS)
-
-
-@partial(jax.jit, static_argnames="panels")
-def _build_grid(marginal: Marginal, panels: int) -> QuadratureGrid:
     probes = lay_out_probes(lax.stop_gradient(marginal))
-    z_panels, between, value = _parted_by_atoms(marginal, _panel_edges(probes, panels))
+    z_panels, between, value = _insert_atoms(marginal, _panel_edges(probes, panels))
     width = jnp.diff(z_panels)[:, None]
     z = z_panels[:-1, None] + width * _NODES.astype(width.dtype)
     z_edges = z_panels[:-1, None] + width * _CELLS[:-1].astype(width.dtype)
@@ -153,8 +149,8 @@ def _build_grid(marginal: Marginal, panels: int) -> QuadratureGrid:
     behind = ends[: between.shape[0]]
     values = jnp.where(between > 0, value, confidence[count + 1 :][: between.shape[0]])
 
-    def nodes(first: jax.Array, middle: jax.Array, last: jax.Array, panels: jax.Array) -> jax.Array:
-        return join_nodes(jnp.concatenate([first[None], middle, last[None]]), panels)
+    def nodes(first: jax.Array, middle: jax.Array, last: jax.Array, inner: jax.Array) -> jax.Array:
+        return join_nodes(jnp.concatenate([first[None], middle, last[None]]), inner)
 
     edges = nodes(jnp.zeros_like(top), behind, 1 - top, before + smooth * z_edges)
     return QuadratureGrid(
@@ -167,7 +163,7 @@ def _build_grid(marginal: Marginal, panels: int) -> QuadratureGrid:
     )
 
 
-def _parted_by_atoms(marginal: Marginal, edges: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _insert_atoms(marginal: Marginal, edges: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Insert the atoms into the edges of panels.
 
     Returns (edges of the panels in z, masses between panels, values of these masses); without atoms, masses and values
@@ -293,7 +289,7 @@ class QuadratureTables:
 
 
 def build_tables(
-    marginals: Marginal, copulas: Copula, cost: jax.Array, left: Any, right: Any, panels: int | None = None
+    marginals: Marginal, copulas: Copula, cost: jax.Array, left: Any, right: Any, panels: int = PANELS
 ) -> QuadratureTables:
     """Build the grids of all models, and the transition kernels of pairs of models.
 
@@ -302,7 +298,7 @@ def build_tables(
         copulas: (P,) copulas of the pairs.
         cost: (k,) money per answer.
         left, right: (P,) positions of each pair's models.
-        panels: panels of each grid; None: `PANELS`.
+        panels: panels of each grid.
     """
     grid = jax.vmap(partial(build_grid, panels=panels))(marginals)
     left, right = jnp.asarray(left, int), jnp.asarray(right, int)

@@ -18,23 +18,21 @@ from rcjax.copulas import Copula
 from rcjax.model.calibrated_models import pairs
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
-from rcjax.policy.spec import Spec
+from rcjax.policy.spec import CascadeSet, Spec
 from rcjax.solving.bellman import AdaptiveTables, CascadePlan, Cut, SearchTables, check_cascade, plan_cascades
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
-from rcjax.solving.frontier.hull import lower_hull
 from rcjax.solving.frontier.points import (
     ALWAYS_ANSWER,
-    CascadeSet,
     LossTerms,
     Points,
     PointStatus,
     abstain_worth_at,
-    check_abstain_price,
     check_lam,
     lam_range,
+    lower_hull,
 )
 from rcjax.solving.optimum import OptimalCuts, SolvedPoints, adaptive_points, build_pair_tables, optimise, points_at
-from rcjax.solving.quadrature import Outcome, QuadratureTables, build_tables, outcome_of_cuts
+from rcjax.solving.quadrature import PANELS, Outcome, QuadratureTables, build_tables, outcome_of_cuts
 
 #: Rows of thresholds evaluated at a time. Rows are padded to one of these numbers, so that two programs serve any
 #: number of rows; with `_MANY_ROWS` the integrands still fit into a CPU's caches.
@@ -137,11 +135,11 @@ def outcomes(frontier: Frontier) -> Outcome:
             "frontier must hold cascades of a fitted model with one threshold per model that do not compare answers"
         )
     tables = build_search_tables(model, None, None).tables
-    return _of_rows(tables, (thresholds, policies.members, frontier.abstain_thresholds))
+    return _outcomes_of_rows(tables, (thresholds, policies.members, frontier.abstain_thresholds))
 
 
 @compiled
-def _of_rows(tables: QuadratureTables, policies: tuple[jax.Array, jax.Array, jax.Array | None]) -> Outcome:
+def _outcomes_of_rows(tables: QuadratureTables, policies: tuple[jax.Array, jax.Array, jax.Array | None]) -> Outcome:
     """Evaluate L cascades given by (thresholds, members, abstention thresholds or None), each (L, k): (L, …)."""
     left, right = tables.left, tables.right
 
@@ -178,7 +176,7 @@ def solve_frontier(
         abstain_price: price of an abstention in errors, in money `abstain_cost / error_cost`; at 0.3, ten abstentions
             are as bad as three errors. The last model of a cascade, and any model of an adaptive policy, may then
             abstain. The objective is error + abstain_price·abstention + λ·cost, where errors are wrong answers given.
-            At a price of 1 or more no model abstains; an infinite price is the same as None.
+            At a price of 1 or more no model abstains.
 
     Raises ValueError for unknown or misordered models, an empty or negative `lam`, or a negative price.
 
@@ -193,7 +191,7 @@ def solve_frontier(
     """
     plan = plan_cascades(model.models, cascades)
     grid = None if lam is None else check_lam(lam)
-    abstain_price = check_abstain_price(abstain_price)
+    abstain_price = Spec(abstain_price=abstain_price).abstain_price
     abstain_worth = abstain_worth_at(abstain_price, model.cost.dtype)
     search = build_search_tables(model, plan, abstain_worth)
     points = solve_on_grid(search) if grid is None else keep_best(solve_at(search, grid), abstain_worth)
@@ -223,7 +221,7 @@ AnyPoints = TypeVar("AnyPoints", bound=Points)
 
 
 def build_search_tables(
-    model: CascadeModel, plan: CascadePlan | None, abstain_worth: jax.Array | None, panels: int | None = None
+    model: CascadeModel, plan: CascadePlan | None, abstain_worth: jax.Array | None, panels: int = PANELS
 ) -> AnySearch:
     """Build the tables of the search of a fitted model's policies.
 
@@ -231,7 +229,7 @@ def build_search_tables(
         model: fitted model.
         plan: candidate cascades; None: adaptive policies.
         abstain_worth: () worth of an abstention, in right answers; None: no abstentions.
-        panels: panels of the quadrature; None: `PANELS`.
+        panels: panels of the quadrature.
     """
     k = len(model.models)
     indices = np.arange(k * (k - 1) // 2) if plan is None else np.asarray(plan.pairs)

@@ -66,8 +66,9 @@ def bootstrap(
 
     The error and the bill of the policy in service lie within their intervals with a probability of about `level`. The
     intervals are expanded percentiles around the figures on the log, corrected for the optimism of the search: the
-    out-of-bag minus the in-bag figures of policies tuned on draws. For `select_frontier`, the error is the mean of this
-    and the cross-validated estimate. The share of abstentions has intervals as well, if models may abstain.
+    out-of-bag minus the in-bag figures of policies tuned on draws. For `select_frontier`, intervals of the error are
+    centred on the mean of two corrected errors: by out-of-bag queries, and by cross-validation. The share of
+    abstentions has intervals as well, if models may abstain.
 
     Args:
         frontier: the frontier, of L points.
@@ -106,16 +107,17 @@ def bootstrap(
     points = _choose_points(frontier)
     tune_draw = None
     if refit:
-        options = None if cross_validation is None else cross_validation.options
+        blending = None if cross_validation is None else cross_validation.blending
         at_points = None if frontier.is_by_labels else points  # the model's policies are compared at the same λ
-        tune_draw = search_of(frontier.spec).draw_tuner(frontier, sample, at_points, options)
-    fixed, tuned = _replicated(frontier, points, sample, tune_draw, replicates, seed)
-    noise, optimism = _noise_and_optimism(frontier, points, fixed, tuned)
-    noise = jax.tree.map(lambda figure: figure * np.sqrt(sample.n_queries / log.n_queries), noise)
-    return _bands(frontier, log, noise, optimism, level)
+        tune_draw = search_of(frontier.spec).draw_tuner(frontier, sample, at_points, blending)
+    kept, retuned = _replicate_figures(frontier, points, sample, tune_draw, replicates, seed)
+    sampling_error, optimism = _sampling_error_and_optimism(frontier, points, kept, retuned)
+    scale = np.sqrt(sample.n_queries / log.n_queries)
+    sampling_error = jax.tree.map(lambda figure: figure * scale, sampling_error)
+    return _bands(frontier, log, sampling_error, optimism, level)
 
 
-def _replicated(
+def _replicate_figures(
     frontier: Frontier, points: np.ndarray, log: Log, tune_draw: DrawTuner | None, replicates: int, seed: int
 ) -> tuple[LossTerms, LossTerms | None]:
     """Return (figures of the frontier's policies, figures of policies tuned on each draw), (B, G, 3) and (S, G, 3).
@@ -143,13 +145,13 @@ def _replicated(
         return jax.tree.map(by_draw, terms)
 
     draws = np.random.default_rng(seed).integers(0, n, (replicates, n))
-    fixed = replay_log(frontier.model.calibrators, frontier.policies.on_host().take(points))
+    kept = replay_log(frontier.model.calibrators, frontier.policies.on_host().take(points))
     pieces = np.array_split(draws, -(-replicates // _REPLICATES_AT_ONCE))
-    fixed_on_draws = join([means(fixed, piece) for piece in pieces])
+    kept_on_draws = join([means(kept, piece) for piece in pieces])
     if tune_draw is None:
-        return fixed_on_draws, None
-    tuned = map_in_threads(lambda draw: means(replay_log(*tune_draw(log, draw)), draw[None]), draws[:_REFIT_DRAWS], n=n)
-    return fixed_on_draws, join(tuned)
+        return kept_on_draws, None
+    retuned = map_in_threads(lambda draw: means(replay_log(*tune_draw(draw)), draw[None]), draws[:_REFIT_DRAWS], n=n)
+    return kept_on_draws, join(retuned)
 
 
 def _choose_points(frontier: Frontier) -> np.ndarray:
@@ -160,16 +162,16 @@ def _choose_points(frontier: Frontier) -> np.ndarray:
     return points[np.linspace(0, len(points) - 1, size).round().astype(int)] if size > 1 else points
 
 
-def _noise_and_optimism(
-    frontier: Frontier, points: np.ndarray, fixed: LossTerms, tuned: LossTerms | None
+def _sampling_error_and_optimism(
+    frontier: Frontier, points: np.ndarray, kept: LossTerms, retuned: LossTerms | None
 ) -> tuple[LossTerms, LossTerms | None]:
-    """Return (noise: figure on the log minus figure in the bag, (B, L); optimism of the search (L,)).
+    """Return (sampling error: figure on the log minus figure in the bag, (B, L); optimism of the search (L,)).
 
     Args:
         frontier: the frontier, of L points.
         points: (G,) indices of the points that were replicated; figures between them are interpolated.
-        fixed: (B, G, 3) figures of the frontier's policies, as `_replicated` returns them.
-        tuned: (S, R, 3) figures of the policies of the first S draws: rungs of ladders, or policies at the points' λ.
+        kept: (B, G, 3) figures of the frontier's policies, as `_replicate_figures` returns them.
+        retuned: (S, R, 3) figures of the policies of the first S draws: rungs of ladders, or policies at the points' λ.
             None: the search was not repeated, and the optimism is None too.
     """
     everywhere = np.arange(len(frontier.lam), dtype=float)
@@ -184,24 +186,24 @@ def _noise_and_optimism(
         # as no search chose it: a replicate might move to a model of nearly the same cost by chance.
         is_single = (np.asarray(frontier.members)[points].sum(1) == 1)[:, None] & (frontier.abstain_price is None)
         moved = figures_at_bill(terms, np.asarray(frontier.cost, float)[points])
-        return jax.tree.map(lambda kept, new: np.where(is_single, kept[: len(new)], new), fixed, moved)
+        return jax.tree.map(lambda old, new: np.where(is_single, old[: len(new)], new), kept, moved)
 
-    fixed_at_bills = at_bills(fixed)
-    # Only the frontier's policies give the noise: policies of replicates at one λ may trade error for cost.
-    noise = LossTerms(
+    kept_at_bills = at_bills(kept)
+    # Retuned policies trade error for cost, so their spread is no sampling error.
+    sampling_error = LossTerms(
         *(
             between(figure[..., QuerySet.LOG] - figure[..., QuerySet.IN_BAG])
-            for figure in (fixed_at_bills.wrong, fixed.cost, fixed_at_bills.abstained)
+            for figure in (kept_at_bills.wrong, kept.cost, kept_at_bills.abstained)
         )
     )
-    if tuned is None:
-        return noise, None
-    pairs = zip(fixed_at_bills, at_bills(tuned), strict=True)
-    optimism = [between(search_optimism(kept[: len(retuned)], retuned)[None])[0] for kept, retuned in pairs]
-    return noise, LossTerms(*optimism)
+    if retuned is None:
+        return sampling_error, None
+    pairs = zip(kept_at_bills, at_bills(retuned), strict=True)
+    optimism = [between(search_optimism(old[: len(new)], new)[None])[0] for old, new in pairs]
+    return sampling_error, LossTerms(*optimism)
 
 
-def _bands(frontier: Frontier, log: Log, noise: LossTerms, optimism: LossTerms | None, level: float) -> Bands:
+def _bands(frontier: Frontier, log: Log, sampling_error: LossTerms, optimism: LossTerms | None, level: float) -> Bands:
     """Make the intervals around every point; `optimism` is None if the search was not repeated."""
     replayed = replay(frontier, log)
     bill = replayed.spent if frontier.is_by_labels else replayed.cost  # the same kind of cost as the frontier's
@@ -212,14 +214,15 @@ def _bands(frontier: Frontier, log: Log, noise: LossTerms, optimism: LossTerms |
         # Cross-validation has corrected the frontier's error for optimism: the mean of both estimates is nearer.
         middle[0] = (middle[0] + np.asarray(frontier.error, float)) / 2
     error, cost, abstention = (
-        centre[:, None] + quantiles(spread, labels, level) for centre, spread in zip(middle, noise, strict=True)
+        centre[:, None] + percentile_intervals(spread, labels, level)
+        for centre, spread in zip(middle, sampling_error, strict=True)
     )
     # The exact bound for no error (or no right answer) among the labels: no replicate has one either.
     least = 1 - ((1 - level) / 2) ** (1 / labels)
     error = np.stack([np.minimum(error[:, 0], 1 - least), np.maximum(error[:, 1], least)], axis=-1)
     error, cost, abstention = jax.device_put((np.clip(error, 0, 1), np.maximum(cost, 0), np.clip(abstention, 0, 1)))
     abstaining = frontier.abstain_price is not None
-    return Bands(error, cost, level, len(noise.wrong), abstention if abstaining else None)
+    return Bands(error, cost, level, len(sampling_error.wrong), abstention if abstaining else None)
 
 
 def figures_at_bill(rungs: LossTerms, money: np.ndarray) -> LossTerms:
@@ -247,7 +250,7 @@ def figures_at_bill(rungs: LossTerms, money: np.ndarray) -> LossTerms:
     return LossTerms(*map(at, ordered))
 
 
-def search_optimism(fixed: Array, tuned: Array) -> np.ndarray:
+def search_optimism(kept: Array, retuned: Array) -> np.ndarray:
     """Estimate the optimism of the search from replicates: figure in service minus figure on the log, (G,).
 
     The out-of-bag figure minus the in-bag figure is computed for the policies tuned on each draw, and for policies that
@@ -255,7 +258,7 @@ def search_optimism(fixed: Array, tuned: Array) -> np.ndarray:
     of the log, and the log is a sample itself (Efron & Gong 1983, "A leisurely look at the bootstrap, the jackknife,
     and cross-validation", The American Statistician 37).
 
-    `fixed` and `tuned` are (S, G, 3), the last axis a `QuerySet`.
+    `kept` and `retuned` are (S, G, 3), the last axis a `QuerySet`.
     """
 
     def out_of_bag_excess(figures: Array) -> np.ndarray:
@@ -264,10 +267,10 @@ def search_optimism(fixed: Array, tuned: Array) -> np.ndarray:
         known = np.isfinite(more)
         return np.where(known, more, 0.0).sum(0) / np.maximum(known.sum(0), 1)
 
-    return (out_of_bag_excess(tuned) - out_of_bag_excess(fixed)) / _OPTIMISM_OF_A_DRAW
+    return (out_of_bag_excess(retuned) - out_of_bag_excess(kept)) / _OPTIMISM_OF_A_DRAW
 
 
-def quantiles(spread: Array, n: int, level: float) -> np.ndarray:
+def percentile_intervals(spread: Array, n: int, level: float) -> np.ndarray:
     """Return the ends of expanded percentile intervals from replicates (B, L): (L, 2).
 
     The percentiles are widened by the ratio of Student's t to the normal quantile, and by √(n/(n − 1)), by which a

@@ -14,17 +14,19 @@ two estimates of its probability: given the confidence of the model itself, and 
 
 ξ is the transformed confidence (`rcjax.model.calibration`). Each probability is first shifted so that its mean is the
 mean of the labels (`recentre`). So ŷ_i has the mean of y_i. The error is mean(1 − y_i) − Σ_{Φ_i ≤ φ} (ŷ_j − ŷ_i)/n.
-The probabilities reduce the noise, but add a bias where confidences tell little: `blending` estimates a and b from the
+The probabilities reduce the noise, but add a bias where confidences tell little: `scoring` estimates a and b from the
 log.
 
-The cost of a pair is the mean cost of its path over the queries, as deferred queries may be longer than others. Tied
+The cost of a pair is the mean cost of its path over the queries, as deferred queries may be longer than others. The
+last model of a policy is not asked for a confidence, as its answer is kept in any case (`Log.signal_cost`). Tied
 queries are deferred together; a ladder position between two thresholds sends a random share of them.
 
 Where answers are missing, the figures of a policy are means over the queries that all of its models answered, with one
 exception: the cost of the first model of a pair is its mean over all of its own answers.
 
 If models may abstain, the last model of a policy abstains up to the confidence ρ that is best for it alone.
-A query earns R = 1 − (price of an abstention, in errors) if Φ ≤ ρ, and y otherwise; ρ is the best of 200 thresholds.
+A query counts as R right answers if Φ ≤ ρ, and as y otherwise: R = 1 − (price of an abstention, in errors). ρ is the
+best of 200 thresholds.
 """
 
 import dataclasses
@@ -37,12 +39,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._core.batching import Array, number_pairs, pad_to_size_class, take_entries
+from rcjax._core.batching import Array, join, number_pairs, pad_to_size_class, take_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
-from rcjax.solving.frontier.hull import lower_hull, thin_hull
-from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ABSTAIN, NEVER_ANSWER, NO_MODEL, Agreements, Policies
+from rcjax.solving.frontier.points import (
+    ALWAYS_ANSWER,
+    NEVER_ABSTAIN,
+    NEVER_ANSWER,
+    NO_MODEL,
+    Agreements,
+    Policies,
+    lower_hull,
+    thin_hull,
+)
 
 #: Most queries that blending weights and seconds are estimated on, and that a bootstrap tunes again by default: more
 #: queries would not change a choice.
@@ -125,16 +135,6 @@ class Candidates:
         """(C,) bool: the agreement policies, which compare answers."""
         return self.second != self.third
 
-    def with_chains(self, others: "Candidates") -> "Candidates":
-        """Append candidates that are chains; numpy arrays."""
-        dtype = self.cost.dtype
-        others = jax.tree.map(lambda leaf: leaf.astype(dtype) if leaf.dtype.kind == "f" else leaf, others)
-        return concatenate(self.with_chain_column(), others)
-
-    def with_chain_column(self) -> "Candidates":
-        """Add a column `chain` without chains, so that tables with and without chains can be concatenated."""
-        return dataclasses.replace(self, chain=np.full((len(self.cost), self.k), np.nan, self.cost.dtype))
-
     def loss(self, lam: Any) -> Any:
         """Return penalty + λ·cost of each candidate for each λ (L,): (L, C)."""
         return self.penalty + lam[:, None] * self.cost
@@ -153,19 +153,18 @@ class Candidates:
         count = len(self.cost)
         return self.take(np.minimum(np.arange(max(RESAMPLED_RUNGS, count)), count - 1))
 
-    def policies(self, agreement: bool | None = None, xp: Any = np) -> Policies:
+    def policies(self, agreement: bool | None = None) -> Policies:
         """Return the candidates as `Policies`: (C,).
 
         Args:
             agreement: include `agreements`; None: only if a candidate is an agreement policy.
-            xp: numpy, or jax.numpy within a jitted function.
 
         >>> none = np.zeros(2)
         >>> some = Candidates(3, *np.array([[0, 1], [2, 1], [2, 1]]), np.array([0.7, 0.0]), *[none] * 4)
         >>> some.policies().bounds[..., 0].tolist()
         [[0.7, 1.0, 0.0], [1.0, 0.0, 1.0]]
         """
-        models, dtype = np.arange(self.k), self.threshold.dtype
+        models, dtype, xp = np.arange(self.k), self.threshold.dtype, self.threshold.__array_namespace__()
         first, second, third = (place[:, None] == models for place in (self.first, self.second, self.third))
         thresholds = xp.where(second, self.fallback[:, None], NEVER_ANSWER)
         thresholds = xp.where(first, self.threshold[:, None], thresholds)
@@ -174,9 +173,9 @@ class Candidates:
         abstentions = agreements = None
         if self.chain is not None:
             asked = ~xp.isnan(self.chain)
-            longer = asked.any(1, keepdims=True)
-            members = xp.where(longer, asked, members)
-            thresholds = xp.where(longer, xp.where(asked, self.chain, NEVER_ANSWER), thresholds).astype(dtype)
+            is_chain = asked.any(1, keepdims=True)
+            members = xp.where(is_chain, asked, members)
+            thresholds = xp.where(is_chain, xp.where(asked, self.chain, NEVER_ANSWER), thresholds).astype(dtype)
         if self.abstain_threshold is not None:
             abstentions = xp.where(third, self.abstain_threshold[:, None], NEVER_ABSTAIN).astype(dtype)
             thresholds = xp.maximum(thresholds, abstentions)
@@ -184,12 +183,7 @@ class Candidates:
             is_second = second & self.is_agreement[:, None]
             places = (xp.where(is_second, place[:, None], NO_MODEL) for place in (self.first, self.third))
             agreements = Agreements(*(place.astype(np.int32) for place in places))
-        return Policies.from_cascades(thresholds, members, abstentions, xp, agreements)
-
-
-def concatenate(*several: Candidates, xp: Any = np) -> Candidates:
-    """Concatenate tables of candidates; `xp` is numpy, or jax.numpy within a jitted function."""
-    return jax.tree.map(lambda *leaves: xp.concatenate(leaves), *several)
+        return Policies.from_cascades(thresholds, members, abstentions, agreements)
 
 
 #: Abstention thresholds tried for each model, at most.
@@ -205,17 +199,17 @@ class ThresholdGrid:
     last: Array  # (M,) index in `order` of the last query up to the threshold
     threshold: Array  # (M,) halfway to the next confidence; NEVER_ANSWER if the threshold divides nothing
     splits: Array  # (M,) bool: queries lie on both sides, and no earlier threshold is the same
-    covers_all: Array  # (M,) bool: the first threshold that no query exceeds
-    scored: Array  # (n,) bool: the queries that count
+    covers_all: Array  # (M,) bool: the threshold at the largest confidence, up to which every query lies
+    included: Array  # (n,) bool: the queries that count
 
     @property
     def count(self) -> Array:
         """() number of queries that count."""
-        return self.scored.sum()
+        return self.included.sum()
 
     def sums(self, values: Array) -> Array:
         """Sum values (n,) over the queries that count, up to each threshold: (M,)."""
-        return jnp.cumsum(jnp.where(self.scored, values, 0.0)[self.order])[self.last]
+        return jnp.cumsum(jnp.where(self.included, values, 0.0)[self.order])[self.last]
 
     def mean_up_to(self, values: Array) -> Array:
         """Return the part of the mean of values (n,) that comes from the queries up to each threshold: (M,)."""
@@ -223,17 +217,17 @@ class ThresholdGrid:
 
     def mean(self, values: Array, empty: float = 0.0) -> Array:
         """Return the mean of values (n,) over the queries that count; `empty` where there is none."""
-        return divide(jnp.where(self.scored, values, 0.0).sum(), self.count, empty)
+        return divide(jnp.where(self.included, values, 0.0).sum(), self.count, empty)
 
 
-def spread_thresholds(confidence: Array, scored: Array, most: int, rising: Array | None = None) -> ThresholdGrid:
+def spread_thresholds(confidence: Array, included: Array, most: int, rising: Array | None = None) -> ThresholdGrid:
     """Spread at most `most` thresholds evenly over the confidences of the queries that count.
 
     Each threshold lies halfway between two confidences, so that rounding moves no query across.
 
     Args:
         confidence: (n,) confidences of the queries.
-        scored: (n,) bool: the queries that count.
+        included: (n,) bool: the queries that count.
         most: number of thresholds at most.
         rising: (n,) the queries by rising confidence, if the caller has sorted them: sorting is the slowest step.
 
@@ -242,14 +236,14 @@ def spread_thresholds(confidence: Array, scored: Array, most: int, rising: Array
     ([0.5, 1.0, 1.0], [1, 1, 2], [True, False, False])
     """
     n = confidence.shape[0]
-    count = scored.sum()
+    count = included.sum()
     rising = jnp.argsort(confidence) if rising is None else rising
-    is_scored = scored[rising]
-    before = jnp.cumsum(is_scored)  # the queries that count go first, in the same order
-    place = jnp.where(is_scored, before - 1, count + jnp.arange(n) - before)
+    is_included = included[rising]
+    before = jnp.cumsum(is_included)  # the queries that count go first, in the same order
+    place = jnp.where(is_included, before - 1, count + jnp.arange(n) - before)
     order = jnp.zeros_like(rising).at[place].set(rising, unique_indices=True)
-    ordered = jnp.where(scored, confidence, jnp.inf)[order]
-    # The last query up to each threshold: evenly spread over the scored queries, then moved to the end of its ties.
+    ordered = jnp.where(included, confidence, jnp.inf)[order]
+    # The last query up to each threshold: evenly spread over the queries that count, then moved to the end of its ties.
     last = jnp.maximum(even_parts(count, min(n, most)) - 1, 0)
     last = jnp.searchsorted(ordered, ordered[last], side="right") - 1
     following = jnp.minimum(last + 1, n - 1)
@@ -259,7 +253,7 @@ def spread_thresholds(confidence: Array, scored: Array, most: int, rising: Array
     middle = low + (high - low) / 2
     middle = jnp.where(middle < high, middle, low)  # the lower if no float lies between
     covers_all = is_new & (last + 1 == count)
-    return ThresholdGrid(order, last, jnp.where(splits, middle, NEVER_ANSWER), splits, covers_all, scored)
+    return ThresholdGrid(order, last, jnp.where(splits, middle, NEVER_ANSWER), splits, covers_all, included)
 
 
 def even_parts(count: Array, parts: int) -> Array:
@@ -268,7 +262,7 @@ def even_parts(count: Array, parts: int) -> Array:
     return count // parts * i - (-(count % parts) * i // parts)
 
 
-def best_abstention(confidence: Array, right: Array, scored: Array, worth: Array) -> tuple[Array, Array, Array]:
+def best_abstention(confidence: Array, right: Array, included: Array, worth: Array) -> tuple[Array, Array, Array]:
     """Return the abstention threshold that gains most over answering everything, for one model.
 
     The result is (threshold, gain per query, share without an answer), () each. The model abstains up to the threshold,
@@ -277,14 +271,14 @@ def best_abstention(confidence: Array, right: Array, scored: Array, worth: Array
     Args:
         confidence: (n,) calibrated confidence.
         right: (n,) probability that the answer is right.
-        scored: (n,) bool: the queries that count.
+        included: (n,) bool: the queries that count.
         worth: () worth of an abstention, in right answers.
 
     >>> right = jnp.array([0.1, 0.9, 0.8])
     >>> [round(float(figure), 3) for figure in best_abstention(right, right, jnp.ones(3, bool), jnp.asarray(0.7))]
     [0.45, 0.2, 0.333]
     """
-    grid = spread_thresholds(confidence, scored, MAX_ABSTAIN_THRESHOLDS)
+    grid = spread_thresholds(confidence, included, MAX_ABSTAIN_THRESHOLDS)
     gain = jnp.where(grid.splits | grid.covers_all, grid.sums(worth - right), -jnp.inf)
     best = jnp.argmax(gain)
     gains = gain[best] > 0
@@ -295,7 +289,7 @@ def best_abstention(confidence: Array, right: Array, scored: Array, worth: Array
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class ScoringOptions:
+class Blending:
     """The weights by which labels are blended with their probabilities, and the worth of an abstention.
 
     The defaults of the weights do well on most logs.
@@ -315,7 +309,7 @@ class ScoringOptions:
 
 
 def calibrate_conditionally(
-    logprob: Array, correct: Array, scored: Array, transform: Transform, answered: Array | None = None
+    logprob: Array, correct: Array, included: Array, transform: Transform, answered: Array | None = None
 ) -> Array:
     """Estimate the probability that the second model of each pair is right, given the confidence of the first: (P, n).
 
@@ -324,47 +318,46 @@ def calibrate_conditionally(
     Args:
         logprob: (n, k) raw log-probabilities.
         correct: (n, k) bool: the answer is right.
-        scored: (n, k) bool: there is an answer, and the query counts.
+        included: (n, k) bool: there is an answer, and the query counts.
         transform: the transform of the raw confidence.
-        answered: (n, k) bool: there is an answer, whether or not the query counts; None: as `scored`.
+        answered: (n, k) bool: there is an answer, whether or not the query counts; None: as `included`.
     """
     left, right = np.triu_indices(logprob.shape[1], 1)
 
     def estimate(left: Array, right: Array) -> Array:
         raw = logprob[:, left]
-        both = scored[:, left] & scored[:, right]
+        both = included[:, left] & included[:, right]
         mask = both if answered is None else answered[:, left]
         return fit_calibrator(raw, correct[:, right], both, transform)(jnp.where(mask, raw, -1.0))
 
     return lax.map(lambda pair: estimate(*pair), (left, right))  # `vmap` would run every pair as long as the slowest
 
 
-def recentre(expected: Any, right: Any, scored: Any, xp: Any = np) -> Any:
+def recentre(expected: Any, right: Any, included: Any) -> Any:
     """Shift the expected labels of each column so that their mean is the mean of the labels: (n, …).
 
     Args:
         expected: (n, …) expected labels.
         right: (n, …) the labels.
-        scored: (n, …) bool: the queries that both means are over.
-        xp: numpy, or jax.numpy within a jitted function.
+        included: (n, …) bool: the queries that both means are over.
     """
-    count = xp.maximum(scored.sum(0), 1)
-    return expected + xp.where(scored, right - expected, 0.0).sum(0) / count
+    xp = expected.__array_namespace__()
+    count = xp.maximum(included.sum(0), 1)
+    return expected + xp.where(included, right - expected, 0.0).sum(0) / count
 
 
-class LabelledAnswers(NamedTuple):
+class TrainingRows(NamedTuple):
     """The columns of a log that candidates are scored by: n queries, k models."""
 
     logprob: Array  # (n, k) raw log-probabilities
     correct: Array  # (n, k) whether the answer is right, or its probability or score
-    scored: Array  # (n, k) bool: there is an answer, and the query counts
+    included: Array  # (n, k) bool: there is an answer, and the query counts
     answer: Array | None = None  # (n, k) codes of answers, as in `Log.answer`; None: answers are not compared
+    signal_cost: Array | None = None  # (n, k) money of questions for a confidence, as in `Log.signal_cost`
 
-    def padded(self) -> "LabelledAnswers":
+    def padded(self) -> "TrainingRows":
         """Pad the rows to their size class, so that logs of similar size share one compilation."""
-        answer = None if self.answer is None else pad_to_size_class(self.answer)[0]
-        logprob, correct, scored = pad_to_size_class(*self[:3])
-        return LabelledAnswers(logprob, correct, scored, answer)
+        return TrainingRows._make(None if column is None else pad_to_size_class(column)[0] for column in self)
 
 
 #: Thresholds tried for each pair, at most.
@@ -373,47 +366,61 @@ MAX_THRESHOLDS = 400
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class CandidateRows:
+class CalibratedRows:
     """The data that candidates are scored by: n queries, k models and their P pairs."""
 
     confidence: Array  # (n, k) calibrated confidence
     conditional: Array  # (P, n) probabilities of `calibrate_conditionally`
     correct: Array  # (n, k) bool: the answer is right
-    scored: Array  # (n, k) bool: there is an answer, and the query counts
+    included: Array  # (n, k) bool: there is an answer, and the query counts
     query_cost: Array  # (n, k) money of each answer
     answer: Array | None = None  # (n, k) codes of answers, as in `Log.answer`; None: answers are not compared
+    signal_cost: Array | None = None  # (n, k) part of `query_cost` for questions for a confidence; None: there is none
 
     @classmethod
     def of(
         cls,
         calibrators: Calibrator,
-        labelled: LabelledAnswers,
+        training: TrainingRows,
         query_cost: Any = 0.0,
         answered: Array | None = None,
-    ) -> "CandidateRows":
+    ) -> "CalibratedRows":
         """Calibrate raw confidences, and cross-calibrate every pair of models on the same rows.
 
         Args:
             calibrators: (k,) calibrators of the models.
-            labelled: the queries.
+            training: the queries.
             query_cost: money of each answer (n, k), or mean money of each model (k,).
-            answered: (n, k) bool: there is an answer, whether or not the query counts; None: as `scored`.
+            answered: (n, k) bool: there is an answer, whether or not the query counts; None: as `included`.
         """
-        logprob, correct, scored, answer = labelled
-        conditional = calibrate_conditionally(logprob, correct, scored, calibrators.transform, answered)
-        confidence = calibrate_all(calibrators, logprob, scored if answered is None else answered)
+        logprob, correct, included, answer, signal_cost = training
+        conditional = calibrate_conditionally(logprob, correct, included, calibrators.transform, answered)
+        confidence = calibrate_all(calibrators, logprob, included if answered is None else answered)
         costs = jnp.broadcast_to(jnp.asarray(query_cost), confidence.shape)
-        return cls(confidence, conditional, correct, scored, costs, answer)
+        return cls(confidence, conditional, correct, included, costs, answer, signal_cost)
+
+    def mean_cost(self, money: Array) -> Array:
+        """Return the mean of money (n, k) over the answers of each model that count: (k,)."""
+        answers = self.included.sum(0)
+        bill = jnp.where(self.included, money, 0.0).sum(0) / jnp.maximum(answers, 1)
+        return jnp.where(answers > 0, bill, money.mean(0))
+
+    def last_cost(self, abstain_thresholds: Array | None) -> Array:
+        """Return the money of each answer (n, k) of a last model, which needs a confidence only to abstain."""
+        if self.signal_cost is None:
+            return self.query_cost
+        is_asked = False if abstain_thresholds is None else abstain_thresholds > NEVER_ABSTAIN
+        return self.query_cost - jnp.where(is_asked, 0.0, self.signal_cost)
 
     def conditional_of(self, later: Any, earlier: Any) -> Array:
         """Return the probability that a later model is right, given the confidence of an earlier model: (n,)."""
         return self.conditional[jnp.asarray(number_pairs(self.confidence.shape[1]))[earlier, later]]
 
 
-candidate_rows = compiled(CandidateRows.of, runs="long")
+calibrate_training_rows = compiled(CalibratedRows.of, runs="long")
 
 
-def score_pairs(rows: CandidateRows, options: ScoringOptions) -> tuple[Candidates, Array]:
+def score_pairs(rows: CalibratedRows, blending: Blending) -> tuple[Candidates, Array]:
     """Score every single model, and every pair at up to `MAX_THRESHOLDS` thresholds, on n queries.
 
     The result is (candidates, (C,) their penalties by the labels alone, without blending). The function can be mapped
@@ -421,34 +428,34 @@ def score_pairs(rows: CandidateRows, options: ScoringOptions) -> tuple[Candidate
 
     Args:
         rows: the queries.
-        options: the blending weights of labels, and the worth of an abstention.
+        blending: the blending weights of labels, and the worth of an abstention.
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
     >>> query_cost = jnp.array([[1.0, 14.0], [1.0, 6.0]])
-    >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), query_cost)
-    >>> cascades, label_penalty = score_pairs(rows, ScoringOptions())
+    >>> rows = CalibratedRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), query_cost)
+    >>> cascades, label_penalty = score_pairs(rows, Blending())
     >>> cascades.cost.tolist(), label_penalty.tolist()  # small, large, small → large, which answers the second
     ([1.0, 10.0, 8.0, 11.0], [0.5, 0.0, 0.0, inf])
     """
-    singles = _single_models(rows, options)
+    singles = _single_models(rows, blending)
     rising = jnp.argsort(rows.confidence, axis=0).T
     left, right = np.triu_indices(singles.k, 1)
     each_pair = left, right, rows.conditional
-    results = lax.map(lambda pair: _score_pair(rows, options, singles, rising[pair[0]], *pair), each_pair)
+    results = lax.map(lambda pair: _score_pair(rows, blending, singles, rising[pair[0]], *pair), each_pair)
     pairs, label_penalty = jax.tree.map(jnp.ravel, results)
-    return concatenate(singles, pairs, xp=jnp), jnp.concatenate([singles.penalty, label_penalty])
+    return join([singles, pairs]), jnp.concatenate([singles.penalty, label_penalty])
 
 
-def _single_models(rows: CandidateRows, options: ScoringOptions) -> Candidates:
+def _single_models(rows: CalibratedRows, blending: Blending) -> Candidates:
     """Score each model alone (k,), by its labels without blending; the penalty is inf for a model without answers."""
-    answers = rows.scored.sum(0)
-    penalty = jnp.where(answers > 0, 1 - divide((rows.scored * rows.correct).sum(0), answers, 0.5), jnp.inf)
-    bill = jnp.where(rows.scored, rows.query_cost, 0.0).sum(0) / jnp.maximum(answers, 1)
-    cost = jnp.where(answers > 0, bill, rows.query_cost.mean(0))
-    abstain_threshold, abstention, always = None, jnp.zeros_like(cost), jnp.full_like(cost, ALWAYS_ANSWER)
-    if options.abstain_worth is not None:
-        abstain_threshold, gain, abstention = best_abstentions(rows, options)
+    answers = rows.included.sum(0)
+    penalty = jnp.where(answers > 0, 1 - divide((rows.included * rows.correct).sum(0), answers, 0.5), jnp.inf)
+    abstain_threshold, abstention = None, jnp.zeros_like(rows.query_cost[0])
+    if blending.abstain_worth is not None:
+        abstain_threshold, gain, abstention = best_abstentions(rows, blending)
         penalty = penalty - gain
+    cost = rows.mean_cost(rows.last_cost(abstain_threshold))
+    always = jnp.full_like(cost, ALWAYS_ANSWER)
     models = jnp.arange(len(cost))
     places = {"first": models, "second": models, "third": models}
     figures = {"penalty": penalty, "cost": cost, "abstention": abstention}
@@ -457,36 +464,35 @@ def _single_models(rows: CandidateRows, options: ScoringOptions) -> Candidates:
     )
 
 
-def best_abstentions(rows: CandidateRows, options: ScoringOptions) -> tuple[Array, Array, Array]:
+def best_abstentions(rows: CalibratedRows, blending: Blending) -> tuple[Array, Array, Array]:
     """Return `best_abstention` of every model: (threshold, gain per query, share without an answer), each (k,).
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
-    >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.ones((2, 2)))
-    >>> [round(float(figure[0]), 3) for figure in best_abstentions(rows, ScoringOptions(abstain_worth=jnp.array(0.8)))]
+    >>> rows = CalibratedRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.ones((2, 2)))
+    >>> [round(float(figure[0]), 3) for figure in best_abstentions(rows, Blending(abstain_worth=jnp.array(0.8)))]
     [0.55, 0.344, 0.5]
     """
-    worth = jnp.asarray(options.abstain_worth, rows.confidence.dtype)
-    right = blend_labels(rows.confidence, rows.correct, rows.scored, options.label, jnp)
-    return jax.vmap(best_abstention, (1, 1, 1, None))(rows.confidence, right, rows.scored, worth)
+    worth = jnp.asarray(blending.abstain_worth, rows.confidence.dtype)
+    right = blend_labels(rows.confidence, rows.correct, rows.included, blending.label)
+    return jax.vmap(best_abstention, (1, 1, 1, None))(rows.confidence, right, rows.included, worth)
 
 
-def blend_labels(confidence: Any, correct: Any, scored: Any, weight: Any, xp: Any = np) -> Any:
+def blend_labels(confidence: Any, correct: Any, included: Any, weight: Any) -> Any:
     """Blend each label with the calibrated confidence of its model: (n, k) probabilities of being right.
 
     Args:
         confidence: (n, k) calibrated confidence.
         correct: (n, k) labels.
-        scored: (n, k) bool: there is an answer, and the query counts.
-        weight: weight of the labels (`ScoringOptions.label`).
-        xp: numpy, or jax.numpy within a jitted function.
+        included: (n, k) bool: there is an answer, and the query counts.
+        weight: weight of the labels (`Blending.label`).
     """
-    expected = recentre(confidence, correct.astype(confidence.dtype), scored, xp)
+    expected = recentre(confidence, correct.astype(confidence.dtype), included)
     return weight * correct + (1 - weight) * expected
 
 
 def _score_pair(
-    rows: CandidateRows,
-    options: ScoringOptions,
+    rows: CalibratedRows,
+    blending: Blending,
     singles: Candidates,
     rising: Array,
     first: Any,
@@ -498,32 +504,33 @@ def _score_pair(
     The result is (candidates (M,), (M,) their penalties by the labels alone).
 
     Args:
-        rows, options: as for `score_pairs`.
+        rows, blending: as for `score_pairs`.
         singles: the single models.
         rising: (n,) the queries by rising confidence of the first model.
         first, second: () indices of the two models.
         conditional: (n,) probability that the second model is right, given the confidence of the first.
     """
-    is_scored = rows.scored[:, first] & rows.scored[:, second]
+    is_included = rows.included[:, first] & rows.included[:, second]
     first_label, second_label = (rows.correct[:, model].astype(rows.confidence.dtype) for model in (first, second))
-    first_by_itself = recentre(rows.confidence[:, first], first_label, is_scored, jnp)
-    second_by_itself = recentre(rows.confidence[:, second], second_label, is_scored, jnp)
-    second_by_first = recentre(conditional, second_label, is_scored, jnp)
-    a, b = options.calibrated, options.conditional
-    first_right = options.label * first_label + (a + b) * first_by_itself
-    second_right = options.label * second_label + a * second_by_itself + b * second_by_first
-    abstains, abstain_threshold = jnp.zeros_like(is_scored), None
+    first_by_itself = recentre(rows.confidence[:, first], first_label, is_included)
+    second_by_itself = recentre(rows.confidence[:, second], second_label, is_included)
+    second_by_first = recentre(conditional, second_label, is_included)
+    a, b = blending.calibrated, blending.conditional
+    first_right = blending.label * first_label + (a + b) * first_by_itself
+    second_right = blending.label * second_label + a * second_by_itself + b * second_by_first
+    abstains, abstain_threshold = jnp.zeros_like(is_included), None
     if singles.abstain_threshold is not None:
         abstain_threshold = singles.abstain_threshold[second]
         abstains = rows.confidence[:, second] <= abstain_threshold
-        worth = jnp.asarray(options.abstain_worth, second_right.dtype)
+        worth = jnp.asarray(blending.abstain_worth, second_right.dtype)
         second_right, second_label = (jnp.where(abstains, worth, values) for values in (second_right, second_label))
 
-    grid = spread_thresholds(rows.confidence[:, first], is_scored, MAX_THRESHOLDS, rising)
+    first_cost = singles.cost if rows.signal_cost is None else rows.mean_cost(rows.query_cost)
+    grid = spread_thresholds(rows.confidence[:, first], is_included, MAX_THRESHOLDS, rising)
     wrong = grid.mean(1 - first_label, empty=1.0)
     figures = {
         "penalty": jnp.where(grid.splits, wrong - grid.mean_up_to(second_right - first_right), jnp.inf),
-        "cost": singles.cost[first] + grid.mean_up_to(rows.query_cost[:, second]),
+        "cost": first_cost[first] + grid.mean_up_to(rows.last_cost(singles.abstain_threshold)[:, second]),
         "abstention": grid.mean_up_to(abstains.astype(second_right.dtype)),
     }
     label_penalty = jnp.where(grid.splits, wrong - grid.mean_up_to(second_label - first_label), jnp.inf)

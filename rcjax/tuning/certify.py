@@ -5,11 +5,11 @@ neither a correct model nor many queries (Angelopoulos, Bates, Candès, Jordan &
 predictive algorithms to achieve risk control", arXiv 2110.01052). The null hypothesis at each position of the ladder is
 that its true error is above the limit. Positions are tested from the dearest to the cheapest; for a margin (`match`),
 only positions below today's bill on the queries tuned on. So the order of the tests is fixed before the held-out
-queries are seen (unless only the held-out log has today's answers, and gives the bill). The first null that is not
-rejected ends the sequence. Each test has the full level. A true null that is not rejected ends the sequence. So
-the probability that any true null is rejected is at most 1 − confidence, however the positions depend on each other.
-Single models off the ladder are not tested. With a tenth of the level for them and the rest for the ladder, 24.3 % of
-limits were guaranteed in place of 25.2 %, at 1.4 % more money (four logs, 250 queries tuned on, 150 and 300 held out).
+queries are seen. If only the held-out log has today's answers, it gives the bill, and the order depends on it. Each
+test has the full level, and the first null that is not rejected ends the sequence. So the probability that any true
+null is rejected is at most 1 − confidence, however the positions depend on each other. Single models off the ladder are
+not tested. With a tenth of the level for them and the rest for the ladder, 24.3 % of limits were guaranteed in place of
+25.2 %, at 1.4 % more money (four logs, 250 queries tuned on, 150 and 300 held out).
 
 Each test is a bet on the losses of the queries. The loss of a query at a position is interpolated between the rungs on
 both sides: it is the expectation over the lots that choose the rung. With judges beside labels by hand, the loss of an
@@ -56,8 +56,7 @@ from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, recorded_count, with_spec
 from rcjax.solving.frontier.frontier import MAX_RUNGS, Frontier, InfeasibleError
-from rcjax.solving.frontier.hull import position_weights
-from rcjax.solving.frontier.points import LossTerms
+from rcjax.solving.frontier.points import LossTerms, position_weights
 from rcjax.tuning.replaying.comparing import ModelOrPolicy, QueryLosses, comparable_log, default_today, models_of
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers, require_complete
 
@@ -224,18 +223,17 @@ def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
     return log.take(np.setdiff1d(np.arange(log.n_queries), tested)), log.take(np.sort(tested))
 
 
-def loss_terms_of_rungs(frontier: Frontier, log: Log, right: Any, cost: Any) -> LossTerms:
+def loss_terms_of_rungs(frontier: Frontier, log: Log, right: Any) -> LossTerms:
     """Return the terms of the losses of the queries of a log under the R rungs of a frontier's ladder: (R, n).
 
     Args:
         frontier: the frontier.
         log: the log, with the models of the frontier.
         right: (n, k) whether the answer is right, or its score.
-        cost: money of each answer (n, k), or mean money of each model (k,).
     """
     rungs = frontier.rung_indices
     policies = frontier.policies.on_host().take(np.resize(rungs, MAX_RUNGS))  # one shape is compiled
-    terms = loss_terms_on_log(frontier.model.calibrators, policies, log, right, cost)
+    terms = loss_terms_on_log(frontier.model.calibrators, policies, log, right, log.query_cost)
     return jax.tree.map(lambda figure: np.asarray(figure, float)[: len(rungs)], terms)
 
 
@@ -292,7 +290,7 @@ class LadderTest:
         walked = log.select(frontier.models)
         columns = [log.models.index(name) for name in frontier.models]
         frontier_right = right[:, columns].astype(log.logprob.dtype)
-        terms = loss_terms_of_rungs(frontier, walked, frontier_right, frontier.model.cost)
+        terms = loss_terms_of_rungs(frontier, walked, frontier_right)
         most = np.maximum(most, abstain_price)
         rival = None if today is None else QueryLosses.of(today, with_outcomes(log, right))
         return cls(tested, terms, most if rival is None else 2 * most - 1, abstain_price, rival)
@@ -379,7 +377,7 @@ class Certificate:
     """Mean loss minus today's mean loss on these queries; None for an error probability."""
 
     def describe(self, noun: str) -> str:
-        """Describe the guarantee and its held-out queries in words; `noun` names the counted quantity."""
+        """Describe the guarantee and its held-out queries in words; `noun` names the kind of error."""
         abstained = f" and abstained on {self.abstentions:,}" if self.abstentions else ""
         figures = f"{percent(self.errors / self.n)} {noun}"
         if self.error_difference is not None:
@@ -463,7 +461,7 @@ def certify(
     is_rejected = test.is_below(positions, target.value, level)
     passed = len(is_rejected) if is_rejected.all() else int(is_rejected.argmin())  # the first null that is kept ends it
     if not passed:
-        raise InfeasibleError(_infeasible(test, float(positions[0]), target, level, frontier.counted.noun))
+        raise InfeasibleError(_infeasible(test, float(positions[0]), target, level, frontier.error_kind.noun))
     return _certificate(frontier, test, float(positions[passed - 1]), spec)
 
 
@@ -479,7 +477,11 @@ def _today_and_bill(
     queries = tuned_on or (log if sample is None else read_kept_sample(sample, log.task))
     today = default_today(queries) if today is None else today
     if isinstance(today, str) and today in frontier.models:  # the mean over all queries tuned on, not over a sample
-        return today, float(np.asarray(frontier.model.cost, float)[frontier.models.index(today)])
+        bill = float(np.asarray(frontier.model.cost, float)[frontier.models.index(today)])
+        if queries.signal_cost is not None and bill > 0:
+            place = queries.models.index(today)
+            bill *= float(queries.single_cost[place] / np.asarray(queries.cost, float)[place])
+        return today, bill
     queries = queries if {*models_of(today)} <= {*queries.models} else log
     return today, QueryLosses.of(today, comparable_log(queries, [today])).means[1]
 

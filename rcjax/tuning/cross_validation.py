@@ -1,7 +1,7 @@
 """Cross-validation of the choice of policies: each of five folds is answered by policies chosen without it.
 
 Calibrators and policies are chosen on the other four folds. Two settings come from the whole log: the blending weights
-(`blending`), and each model's list of stated values. Three nested candidate sets are compared: single models; with
+(`scoring`), and each model's list of stated values. Three nested candidate sets are compared: single models; with
 pairs; with agreement policies. The losses of each set on each query give the gains of one set over another, with their
 standard errors, and the optimism of each set: held-out error minus in-sample error. The more policies are searched, the
 more optimistic is the in-sample error of the best policy.
@@ -10,14 +10,14 @@ more optimistic is the in-sample error of the best policy.
 import dataclasses
 import enum
 import math
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from rcjax._core.batching import Array, map_in_threads, pad_to_size_class
+from rcjax._core.batching import Array, join, map_in_threads
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import FittedModel, fit_calibrators_compiled
+from rcjax.model.calibrated_models import FittedModel, refit_calibrators
 from rcjax.model.calibration import Calibrator, calibrate_rows
 from rcjax.model.label_outcomes import (
     FOLDS,
@@ -29,9 +29,8 @@ from rcjax.model.label_outcomes import (
 )
 from rcjax.policy.ladder import position_at
 from rcjax.policy.spec import Target
-from rcjax.solving.frontier.hull import position_weights
-from rcjax.solving.frontier.points import LossTerms, lam_range, safe_log
-from rcjax.tuning.candidates import RESAMPLED_RUNGS, Candidates, LabelledAnswers, ScoringOptions, concatenate
+from rcjax.solving.frontier.points import LossTerms, lam_range, position_weights, safe_log
+from rcjax.tuning.candidates import RESAMPLED_RUNGS, Blending, Candidates, TrainingRows
 from rcjax.tuning.replaying.walk import loss_terms_on_log
 from rcjax.tuning.scoring import estimate_wrong, impute_query_cost, score_candidates
 
@@ -56,13 +55,12 @@ def held_out_confidence(log: Log, model: FittedModel, seed: int = 0) -> np.ndarr
         model: the model that was fitted to the log.
         seed: seed of the folds.
     """
-    fold = deal_folds(log.complete, FOLDS, seed)
+    fold = deal_folds(log.complete, seed)
     confidence = np.full_like(log.logprob, np.nan)
-    options = {"transform": model.calibrators.transform, "values": model.calibrators.stated_logprobs}
-    for number, right in enumerate(expected_outcomes_by_fold(log, fold, FOLDS)):
+    for number, right in enumerate(expected_outcomes_by_fold(log, fold)):
         out = fold == number
         answered = np.asarray(log.answered) & ~out[:, None]
-        calibrators, _ = fit_calibrators_compiled(*pad_to_size_class(log.logprob, right, answered), **options)
+        calibrators = refit_calibrators(model.calibrators, (log.logprob, right, answered))
         confidence[out] = np.asarray(calibrate_rows(calibrators, log.logprob))[out]
     return np.where(np.asarray(log.answered), confidence, np.nan)
 
@@ -87,26 +85,13 @@ class CandidateSet(enum.IntEnum):
     """With agreement policies, where the log has answers."""
 
 
-_NONE = np.zeros(0)
-
-
 class Targets(NamedTuple):
     """T = G + B targets that policies are chosen for, in this order; numpy arrays."""
 
-    lam: np.ndarray = _NONE
+    lam: np.ndarray
     """(G,) λ, in errors per unit of money; the best policy has the least error + λ·cost."""
-    budgets: np.ndarray = _NONE
+    budgets: np.ndarray
     """(B,) budgets, in money per query; the best policy has the least error within the budget."""
-
-    @property
-    def lam_slice(self) -> slice:
-        """Slice of the λ among all targets."""
-        return slice(len(self.lam))
-
-    @property
-    def budget_slice(self) -> slice:
-        """Slice of the budgets among all targets."""
-        return slice(len(self.lam), None)
 
 
 class ChosenPolicies(NamedTuple):
@@ -152,20 +137,16 @@ def choose_unmixed(table: Candidates, targets: Targets) -> ChosenPolicies:
     return ChosenPolicies(table, position_weights(best, len(table.cost)))
 
 
-#: A number, or a numpy array of several.
-Figures = TypeVar("Figures", float, np.ndarray)
+class Gain(NamedTuple):
+    """The gain of one policy or candidate set over another on held-out queries: numbers, or numpy arrays of several."""
 
-
-class Gain(NamedTuple, Generic[Figures]):
-    """The gain of one policy or candidate set over another on held-out queries."""
-
-    mean: Figures
+    mean: Any
     """Mean over the queries."""
-    se: Figures
+    se: Any
     """Standard error of the mean."""
 
     @classmethod
-    def of(cls, expected: np.ndarray, corrected: np.ndarray) -> "Gain[Any]":
+    def of(cls, expected: np.ndarray, corrected: np.ndarray) -> "Gain":
         """Compute the mean gain and its standard error from the gains of m queries (…, m).
 
         Args:
@@ -178,19 +159,19 @@ class Gain(NamedTuple, Generic[Figures]):
         """
         return cls(expected.mean(-1), corrected.std(-1, ddof=1) / np.sqrt(corrected.shape[-1]))
 
-    def at(self: "Gain[np.ndarray]", *index: int) -> "Gain[float]":
+    def at(self, *index: int) -> "Gain":
         """Return the gain at an index of the arrays."""
         return Gain(float(self.mean[index]), float(self.se[index]))
 
 
-class Gains(NamedTuple):
+class SetGain(NamedTuple):
     """The gains of one candidate set over another, in error + λ·cost at G values of λ."""
 
-    by_lam: Gain[np.ndarray]
+    by_lam: Gain
     """(G,) gain at each λ, in errors."""
-    overall: Gain[float]
+    overall: Gain
     """() gain as a share of the rival's error + λ·cost, averaged over the λ."""
-    by_labels: Gain[float]
+    by_labels: Gain
     """() the same as `overall`, by the held-out labels alone."""
 
     @property
@@ -208,17 +189,17 @@ class CrossValidation:
     """Cross-validated gains and optimism of the first S sets of `CandidateSet`."""
 
     targets: Targets  # G values of λ and B budgets, each rising
-    pair_gains: Gains  # of pairs over single models
-    agreement_gains: Gains | None  # of agreement policies over pairs; None: the log has no answers
-    gain_at_budget: Gain[np.ndarray]  # (S, B) error of the best single model minus error of the candidate set
+    pair_gains: SetGain  # of pairs over single models
+    agreement_gains: SetGain | None  # of agreement policies over pairs; None: the log has no answers
+    gain_at_budget: Gain  # (S, B) error of the best single model minus error of the candidate set
     set_optimism: np.ndarray  # (S,) optimism: held-out error minus in-sample error, mean over budgets
-    options: ScoringOptions  # the blending weights that every candidate was scored with
+    blending: Blending  # the blending weights that every candidate was scored with
 
     @property
     def uses_agreement(self) -> np.ndarray:
         """(G,) bool: the λ at which agreement policies are used.
 
-        There must be a gain on average over all λ and at the λ itself, as some of the 40 λ gain by chance.
+        Agreement policies are used at λ if they gain there and on average over all λ: some of 40 λ gain by chance.
         """
         if self.agreement_gains is None or not self.agreement_gains.is_admitted:
             return np.zeros(len(self.targets.lam), bool)
@@ -227,9 +208,9 @@ class CrossValidation:
     def excess_optimism(self, candidate_set: CandidateSet) -> float:
         """Return the optimism of cascades minus the optimism of single models, 0 at least; the mean over all budgets.
 
-        `select_frontier` adds the result to the errors of cascades; errors of single models are counted by labels. A
-        model that may abstain has the best of its thresholds by these labels, but no optimism was measured: its errors
-        and abstentions were 0.1 ± 0.2 points fewer on fresh queries (300 queries, four logs, abstentions at 0.3).
+        `select_frontier` adds the result to the errors of cascades; errors of single models are counted by labels.
+        Abstention thresholds get no correction: on fresh queries the penalty was 0.1 ± 0.2 points below the in-sample
+        penalty (300 queries, four logs, abstentions at 0.3).
 
         Args:
             candidate_set: set of the cascades; if the log lacks this set, the largest set that it has.
@@ -239,17 +220,14 @@ class CrossValidation:
     def _row(self, candidate_set: CandidateSet) -> int:
         return min(candidate_set, len(self.set_optimism) - 1)
 
-    def gain(self, candidate_set: CandidateSet, target: Target, bills: np.ndarray) -> Gain[float]:
+    def gain(self, candidate_set: CandidateSet, target: Target, bills: np.ndarray) -> Gain:
         """Return the held-out gain of cascades over the best single model at a target, in errors.
 
         Args:
-            candidate_set: set of the cascades; if the log lacks this set, the largest set that it has. The gain of
-                `SINGLE` is 0.
+            candidate_set: set of the cascades; if the log lacks this set, the largest set that it has.
             target: a budget, or λ (`error_cost` is 1/λ); the gain at a λ is in error + λ·cost.
             bills: (k,) dollars per query of each single model.
         """
-        if candidate_set == CandidateSet.SINGLE:
-            return Gain(0.0, 0.0)
         if target.name == "budget":
             return self.gain_at_budget.at(self._row(candidate_set), self.nearest_budget(target.value, bills))
         index = int(self.nearest_lam(target.lam))
@@ -262,8 +240,8 @@ class CrossValidation:
     def nearest_budget(self, budget: float, bills: np.ndarray) -> int:
         """Return the index of the budget of cross-validation nearest to a budget, on the logarithmic scale.
 
-        It should afford as many single models as the budget, as the gain of a cascade drops where a budget reaches the
-        bill of the next model. If no budget does, the result is the nearest of all.
+        Among the budgets that afford the same single models, return the nearest; if there is none, the nearest of all.
+        (The gain of a cascade drops where a budget reaches the bill of the next model.)
 
         Args:
             budget: the budget.
@@ -302,21 +280,19 @@ class CrossValidatedLosses(NamedTuple):
     """Penalties with estimated errors in place of labels, if the log has answers; else `penalty`."""
     in_sample: np.ndarray
     """(S, T) in-sample penalty."""
-    folds: int
-    """Number of folds."""
-    options: ScoringOptions
-    """The options that candidates were scored with."""
+    blending: Blending
+    """Blending weights that candidates were scored with."""
 
     def optimism(self, chosen: slice) -> np.ndarray:
-        """Return held-out error minus in-sample error, as a mean over a slice of the targets: (S,).
+        """Return the optimism of each candidate set: held-out minus in-sample error, mean over some targets: (S,).
 
-        For a fixed policy the result is 0, as each query is held out once. The result is for a choice on all folds,
-        which has (1 − 1/folds) of the optimism of a choice on all folds but one.
+        Optimism falls as 1/n. A choice on FOLDS − 1 folds has 1/(1 − 1/FOLDS) times that of a choice on all queries, so
+        the difference is scaled by 1 − 1/FOLDS.
         """
         optimism = (self.penalty.corrected[:, chosen].mean(-1) - self.in_sample[:, chosen]).mean(-1)
-        return optimism * (1 - 1 / self.folds)
+        return optimism * (1 - 1 / FOLDS)
 
-    def gains(self, candidate_set: int, *, rival: int, estimated: bool = False) -> Gains:
+    def gains(self, candidate_set: int, *, rival: int, estimated: bool = False) -> SetGain:
         """Return the gains of one candidate set over another, in error + λ·cost at every λ.
 
         Args:
@@ -325,7 +301,7 @@ class CrossValidatedLosses(NamedTuple):
             estimated: use estimated errors, which are far less noisy than labels: by the labels of 300 queries a gain
                 of 7 % has a standard error of 5 %, and two of three such gains would be missed.
         """
-        lam = self.targets.lam_slice
+        lam = slice(len(self.targets.lam))
         cost_loss = self.targets.lam[:, None] * self.cost[:, lam]
 
         def loss(penalty: np.ndarray, number: int) -> np.ndarray:
@@ -338,11 +314,11 @@ class CrossValidatedLosses(NamedTuple):
         by_labels = differences(self.penalty)
         used = differences(self.estimated) if estimated else by_labels
         shares = ([(difference / scale).mean(-2) for difference in pair] for pair in (used, by_labels))
-        return Gains(Gain.of(*used), *(Gain.of(*pair) for pair in shares))
+        return SetGain(Gain.of(*used), *(Gain.of(*pair) for pair in shares))
 
     def summarise(self) -> CrossValidation:
         """Summarise the losses as gains and optimism of the candidate sets."""
-        within, sets = self.targets.budget_slice, len(self.cost)
+        within, sets = slice(len(self.targets.lam), None), len(self.cost)
         agreement_gains = None
         if sets > CandidateSet.AGREEMENT:
             agreement_gains = self.gains(CandidateSet.AGREEMENT, rival=CandidateSet.PAIRS, estimated=True)
@@ -353,21 +329,19 @@ class CrossValidatedLosses(NamedTuple):
             agreement_gains=agreement_gains,
             gain_at_budget=Gain.of(*gains),
             set_optimism=self.optimism(within),
-            options=self.options,
+            blending=self.blending,
         )
 
 
 def targets_of(log: Log) -> Targets:
     """Return λ at which policies differ, and budgets from the cheapest model's bill to 1.2 times the dearest bill."""
     cost = np.asarray(log.cost, float)
-    low, high = float(cost.min()), float(cost.max())
+    low, high = float(np.asarray(log.single_cost, float).min()), float(cost.max())
     low = max(low, 1e-6 * high, np.finfo(float).tiny)
     return Targets(lam_range(cost, N_LAM), np.geomspace(low, 1.2 * max(high, low), BUDGETS))
 
 
-def cross_validate(
-    log: Log, model: FittedModel, options: ScoringOptions, folds: int = FOLDS, seed: int = 0
-) -> CrossValidatedLosses:
+def cross_validate(log: Log, model: FittedModel, blending: Blending, seed: int = 0) -> CrossValidatedLosses:
     """Return the losses of every candidate set on the complete queries of a log, each held out once.
 
     If answers lack labels, mean gains are computed from expected outcomes, and errors and standard errors from
@@ -376,21 +350,20 @@ def cross_validate(
     Args:
         log: the log, with the models of `model`.
         model: the model fitted to the log.
-        options: the blending weights of labels, and the worth of an abstention.
-        folds: number of folds.
+        blending: the blending weights of labels, and the worth of an abstention.
         seed: seed of the folds.
     """
     complete = log.complete
-    abstain_price = None if options.abstain_worth is None else 1 - float(options.abstain_worth)
-    fold = deal_folds(complete, folds, seed)
+    abstain_price = None if blending.abstain_worth is None else 1 - float(blending.abstain_worth)
+    fold = deal_folds(complete, seed)
     targets = targets_of(log)
     query_cost = impute_query_cost(log)
-    outcomes, logs = _outcomes_by_fold(log, fold, folds)
+    outcomes, logs = _outcomes_by_fold(log, fold)
 
     def evaluate_fold(number: int) -> tuple[Array, ...]:
         """Return `penalty`, `cost`, `estimated` and `in_sample` of a fold, as in `CrossValidatedLosses`."""
         calibrators, choices, estimated_wrong = _choose_on_other_folds(
-            logs[number], fold == number, model.calibrators, targets, options
+            logs[number], fold == number, model.calibrators, targets, blending
         )
         out = complete & (fold == number)
 
@@ -398,45 +371,46 @@ def cross_validate(
             terms = loss_terms_on_log(calibrators, choice.rungs.policies(), log, right, query_cost)
             return [choice.weights @ np.asarray(figure[:, out], float) for figure in terms]
 
-        # Kinds of outcomes × S sets × three terms (T, m).
+        # Axis 0: expected outcomes, then corrected outcomes; one entry if all answers are labelled. Then S sets and
+        # three terms (T, m).
         terms_by_outcome = [[replay_choice(choice, right) for choice in choices] for right in outcomes]
         terms = LossTerms(*np.moveaxis(np.array(terms_by_outcome), 2, 0))
         penalty = terms.penalty(abstain_price)
+        # Estimated errors take the place of labels; abstentions stay.
         estimated = penalty if estimated_wrong is None else penalty + (estimated_wrong[..., out] - terms.wrong)
         return penalty, terms.cost[0], estimated, np.stack([choice.penalty for choice in choices])
 
-    *figures, in_sample = zip(*map_in_threads(evaluate_fold, range(folds), n=log.n_queries), strict=True)
+    *figures, in_sample = zip(*map_in_threads(evaluate_fold, range(FOLDS), n=log.n_queries), strict=True)
     # Sort the queries from the order of the folds back to the order of the log.
     order = np.argsort(np.argsort(fold[complete], kind="stable"))
-    penalty, spent, estimated = (np.concatenate(parts, axis=-1)[..., order] for parts in figures)
-    in_sample = np.average(in_sample, axis=0, weights=np.bincount(fold[complete], minlength=folds))
+    penalty, bill, estimated = (np.concatenate(parts, axis=-1)[..., order] for parts in figures)
+    in_sample = np.average(in_sample, axis=0, weights=np.bincount(fold[complete], minlength=FOLDS))
     by_labels, by_estimates = (Penalties(figure[0], figure[-1]) for figure in (penalty, estimated))
     return CrossValidatedLosses(
         targets,
         penalty=by_labels,
-        cost=spent,
+        cost=bill,
         estimated=by_estimates,
         in_sample=in_sample,
-        folds=folds,
-        options=options,
+        blending=blending,
     )
 
 
-def _outcomes_by_fold(log: Log, fold: np.ndarray, folds: int) -> tuple[list[Any], list[Log]]:
+def _outcomes_by_fold(log: Log, fold: np.ndarray) -> tuple[list[Any], list[Log]]:
     """Return the kinds of outcomes that policies are judged by, and the log that each fold's policies learn from.
 
     The expected outcomes that a fold's policies learn from do not use its labels.
     """
     if is_fully_labelled(log):
-        return [log.correct], [log] * folds
+        return [log.correct], [log] * FOLDS
     expected = expected_log(log)
-    unseen = jax.device_put(expected_outcomes_by_fold(log, fold, folds).astype(expected.correct.dtype))
+    unseen = jax.device_put(expected_outcomes_by_fold(log, fold).astype(expected.correct.dtype))
     logs = [dataclasses.replace(expected, correct=right) for right in unseen]
     return [expected.correct, corrected_log(log).correct], logs
 
 
 def _choose_on_other_folds(
-    log: Log, held_out: np.ndarray, fitted: Calibrator, targets: Targets, options: ScoringOptions
+    log: Log, held_out: np.ndarray, fitted: Calibrator, targets: Targets, blending: Blending
 ) -> tuple[Calibrator, list[ChosenPolicies], np.ndarray | None]:
     """Calibrate, and choose from each candidate set, on the queries of a log that are not held out.
 
@@ -444,26 +418,24 @@ def _choose_on_other_folds(
         log: the log.
         held_out: (n,) bool: the queries that are held out.
         fitted: (k,) calibrators fitted to the whole log, whose transform and stated values are used.
-        targets, options: as for `cross_validate`.
+        targets, blending: as for `cross_validate`.
 
     The result is ((k,) calibrators, S choices, (S, T, n) estimated probability that a query is answered wrongly). The
     last entry is None if answers are not compared.
     """
     has_agreement = log.answer is not None and len(log.models) > 2
-    present, answer = np.asarray(log.answered) & ~held_out[:, None], log.answer if has_agreement else None
-    labelled = LabelledAnswers(log.logprob, log.correct, present, answer)
-    calibrators, _ = fit_calibrators_compiled(
-        *labelled.padded()[:3], transform=fitted.transform, values=fitted.stated_logprobs
-    )
-    pairs, agreement = score_candidates(calibrators, labelled, impute_query_cost(log), options)
+    included, answer = np.asarray(log.answered) & ~held_out[:, None], log.answer if has_agreement else None
+    training = TrainingRows(log.logprob, log.correct, included, answer, log.signal_cost)
+    calibrators = refit_calibrators(fitted, training[:3])
+    pairs, agreement = score_candidates(calibrators, training, impute_query_cost(log), blending)
     choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
     if len(log.models) > 1:
         choices.append(choose(pairs, targets))
     if has_agreement:
-        choices.append(choose(pairs if agreement is None else concatenate(pairs, agreement), targets))
+        choices.append(choose(pairs if agreement is None else join([pairs, agreement]), targets))
     choices = [choice.padded() for choice in choices]
     if not has_agreement:
         return calibrators, choices, None
-    wrong = estimate_wrong(calibrators, labelled, log, [choice.rungs for choice in choices])
+    wrong = estimate_wrong(calibrators, training, log, [choice.rungs for choice in choices])
     wrong = np.stack([choice.weights @ rungs for choice, rungs in zip(choices, wrong, strict=True)])
     return calibrators, choices, wrong

@@ -1,4 +1,4 @@
-"""The scores of all candidate policies on a log: single models and pairs, agreement policies, and chains.
+"""The scores of all candidate policies on a log, and the weights by which labels are blended in them.
 
 Tables keep all single models, and of the other candidates the corners of their lower hull: each is the best at some λ.
 
@@ -19,15 +19,13 @@ If they differ, the answer of l is right with a probability of the same form. It
 logit is of Φ_l / 2 + (P(y_l = 1 | ξ_i) + P(y_l = 1 | ξ_j)) / 4. If an answer is not known, model j defers up to a
 confidence at which it defers as often as known answers differ.
 
-Longer chains are candidates only if every confidence is the verdict of a check, 0 or 1. Each model then has one
-threshold: queries whose answer fails the check are deferred. On three public sets of programming tasks longer chains
-have 7 to 47 % fewer failures for the same money. On eight logs whose confidences have more values, longer chains gain
-nothing. The paper's Markov chain cannot score them, as attempts of one model fail on the same queries. So chains are
-scored on the queries of the log themselves.
+The best weights a and b (`candidates`) differ from log to log. Cross-fitted least squares estimate them: the gain of
+each pair at sixteen thresholds is predicted from four folds, and compared with the labels of the fifth fold. A prior
+that is worth 300 labels draws both weights to three eighths, which does well on most logs.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -37,33 +35,37 @@ import numpy as np
 from jax import lax
 from jax.scipy import special
 
-from rcjax._core.batching import Array, pad_to_size_class
+from rcjax._core.batching import Array, join, pad_to_size_class
 from rcjax._core.compilation import compiled
 from rcjax.logs.log import NO_ANSWER, Log
-from rcjax.model.calibration import Calibrator, calibrate_rows
-from rcjax.policy.decisions import NO_CONFIDENCE
-from rcjax.solving.frontier.hull import lower_hull
-from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, Policies
+from rcjax.model.calibrated_models import pairs, refit_calibrators
+from rcjax.model.calibration import Calibrator
+from rcjax.model.label_outcomes import FOLDS, deal_folds
+from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, Policies, lower_hull
 from rcjax.tuning.candidates import (
+    ENOUGH_QUERIES,
     MAX_THRESHOLDS,
-    CandidateRows,
+    Blending,
+    CalibratedRows,
     Candidates,
-    LabelledAnswers,
-    ScoringOptions,
+    TrainingRows,
     best_abstentions,
     blend_labels,
-    candidate_rows,
+    calibrate_training_rows,
     candidates_at_thresholds,
+    draw_enough,
+    recentre,
     score_pairs,
     spread_thresholds,
 )
+from rcjax.tuning.chains import score_chains_of_verdicts
 from rcjax.tuning.replaying.walk import walk
 
 _NEWTON_STEPS = 8  # from 0, on a concave function of one variable
 _SURE = 1e-6  # least distance of probabilities from 0 and 1, so that labels can change them
 
 
-def split_by_agreement(rows: CandidateRows, first: Any, second: Any, third: Any) -> tuple[Array, ...]:
+def split_by_agreement(rows: CalibratedRows, first: Any, second: Any, third: Any) -> tuple[Array, ...]:
     """Divide the queries by agreement, and estimate the probabilities that the second and the third answer are right.
 
     The result is (queries that count, queries with equal answers, queries with different answers, probability for the
@@ -73,17 +75,17 @@ def split_by_agreement(rows: CandidateRows, first: Any, second: Any, third: Any)
         rows: the queries.
         first, second, third: indices of the models; if the second is the third, answers are not compared.
     """
-    is_scored = rows.scored[:, first] & rows.scored[:, second] & rows.scored[:, third]
+    is_included = rows.included[:, first] & rows.included[:, second] & rows.included[:, third]
     assert rows.answer is not None
     earlier, later = rows.answer[:, first], rows.answer[:, second]
     comparable = (earlier != NO_ANSWER) & (later != NO_ANSWER) & (second != third)
     equal, differ = comparable & (earlier == later), comparable & (earlier != later)
     second_right = (rows.confidence[:, second] + rows.conditional_of(second, first)) / 2
-    second_right = _multiply_odds(second_right, rows.correct[:, second], is_scored & equal, equal)
+    second_right = _multiply_odds(second_right, rows.correct[:, second], is_included & equal, equal)
     by_earlier = rows.conditional_of(third, first) + rows.conditional_of(third, second)
     third_right = rows.confidence[:, third] / 2 + by_earlier / 4
-    third_right = _multiply_odds(third_right, rows.correct[:, third], is_scored & differ, differ)
-    return is_scored, equal, differ, second_right, third_right
+    third_right = _multiply_odds(third_right, rows.correct[:, third], is_included & differ, differ)
+    return is_included, equal, differ, second_right, third_right
 
 
 def _multiply_odds(probability: Array, correct: Array, labelled: Array, group: Array) -> Array:
@@ -109,11 +111,11 @@ def _multiply_odds(probability: Array, correct: Array, labelled: Array, group: A
 @compiled
 def _expected_wrong(
     calibrators: Calibrator,
-    labelled: LabelledAnswers,
+    training: TrainingRows,
     answered: Array,
     table: tuple[Candidates, Policies],
 ) -> Array:
-    rows = CandidateRows.of(calibrators, labelled, answered=answered)
+    rows = CalibratedRows.of(calibrators, training, answered=answered)
     assert rows.answer is not None
     codes = rows.answer.T
     confidence = jnp.asarray(rows.confidence)
@@ -131,20 +133,18 @@ def _expected_wrong(
     return lax.map(wrong, table)
 
 
-def estimate_wrong(
-    calibrators: Calibrator, labelled: LabelledAnswers, log: Log, several: list[Candidates]
-) -> np.ndarray:
+def estimate_wrong(calibrators: Calibrator, training: TrainingRows, log: Log, several: list[Candidates]) -> np.ndarray:
     """Estimate the probability that policies answer the queries of a log wrongly, from some of its labels: (S, L, n).
 
     Args:
         calibrators: (k,) calibrators of the models.
-        labelled: the queries of the log; their labels count where they are `scored`.
+        training: the queries of the log; their labels count where they are `included`.
         log: the log.
         several: S tables of L policies each, whose models are asked in their order in the log.
     """
     assert all(((table.first <= table.second) & (table.second <= table.third)).all() for table in several)
     answer = np.full(log.answered.shape, NO_ANSWER) if log.answer is None else log.answer
-    (answered,), padded = pad_to_size_class(log.answered), labelled._replace(answer=answer).padded()
+    (answered,), padded = pad_to_size_class(log.answered), training._replace(answer=answer).padded()
     tables = ((candidates, candidates.policies(agreement=True)) for candidates in several)
     wrong = [_expected_wrong(calibrators, padded, answered, table) for table in tables]
     return np.asarray(wrong, float)[..., : log.n_queries]
@@ -154,18 +154,18 @@ def estimate_wrong(
 _ALL_THRESHOLDS, _MIN_THRESHOLDS = 40_000, 40
 
 
-def score_agreement(rows: CandidateRows, options: ScoringOptions) -> Candidates:
+def score_agreement(rows: CalibratedRows, blending: Blending) -> Candidates:
     """Score the agreement policies of every three models, at 40 to 400 thresholds of the first, on n queries.
 
     Args:
         rows: the queries, with the codes of answers.
-        options: the blending weights of labels, and the worth of an abstention.
+        blending: the blending weights of labels, and the worth of an abstention.
 
     >>> confidence, right = jnp.full((4, 3), 0.5), jnp.array([[0, 0, 1], [0, 0, 1], [1, 1, 1], [1, 1, 1]], bool)
     >>> answer = jnp.array([[0, 1, 2], [0, 1, 2], [0, 0, 0], [0, 0, 0]])
     >>> sure, cost = jnp.full((3, 4), 0.5), jnp.tile(jnp.array([1.0, 1.0, 8.0]), (4, 1))
-    >>> rows = CandidateRows(confidence, sure, right, jnp.ones((4, 3), bool), cost, answer)
-    >>> table = score_agreement(rows, ScoringOptions())   # as all are unsure, the second is always asked
+    >>> rows = CalibratedRows(confidence, sure, right, jnp.ones((4, 3), bool), cost, answer)
+    >>> table = score_agreement(rows, Blending())   # as all are unsure, the second is always asked
     >>> best = int(table.penalty.argmin())
     >>> float(table.threshold[best]), float(table.cost[best])
     (1.0, 6.0)
@@ -174,13 +174,13 @@ def score_agreement(rows: CandidateRows, options: ScoringOptions) -> Candidates:
     triples = np.array([*itertools.combinations(range(k), 3)], int).reshape(-1, 3).T
     most = min(MAX_THRESHOLDS, max(_MIN_THRESHOLDS, _ALL_THRESHOLDS // max(triples.shape[1], 1)))
     columns = _AgreementColumns(
-        right=blend_labels(rows.confidence, rows.correct, rows.scored, options.label, jnp),
+        right=blend_labels(rows.confidence, rows.correct, rows.included, blending.label),
         rising=jnp.argsort(rows.confidence, axis=0).T,
-        abstain_thresholds=None if options.abstain_worth is None else best_abstentions(rows, options)[0],
+        abstain_thresholds=None if blending.abstain_worth is None else best_abstentions(rows, blending)[0],
     )
 
     def score(models: tuple[Array, ...]) -> Candidates:
-        return _score_triple(rows, options, columns, most, *models)
+        return _score_triple(rows, blending, columns, most, *models)
 
     return jax.tree.map(jnp.ravel, lax.map(score, tuple(triples)))
 
@@ -194,35 +194,36 @@ class _AgreementColumns(NamedTuple):
 
 
 def _score_triple(
-    rows: CandidateRows, options: ScoringOptions, columns: _AgreementColumns, most: int, *models: Array
+    rows: CalibratedRows, blending: Blending, columns: _AgreementColumns, most: int, *models: Array
 ) -> Candidates:
     """Score the agreement policies of three models, by rising cost, at M thresholds.
 
     Args:
-        rows, options: as for `score_agreement`.
+        rows, blending: as for `score_agreement`.
         columns: the columns of `rows` that do not depend on the three models.
         most: number of thresholds at most.
         models: indices of the three models, () each.
     """
     first, second, third = models
     abstain_thresholds = columns.abstain_thresholds
-    is_scored, equal, differ, second_right, third_right = split_by_agreement(rows, *models)
-    confidence, label = rows.confidence, options.label
-    fallback = _matching_threshold(confidence[:, second], is_scored & (equal | differ), differ)
+    is_included, equal, differ, second_right, third_right = split_by_agreement(rows, *models)
+    confidence, label = rows.confidence, blending.label
+    fallback = _matching_threshold(confidence[:, second], is_included & (equal | differ), differ)
     settled = equal | (~(equal | differ) & (confidence[:, second] > fallback))
     abstains, worth = jnp.zeros_like(settled), 0.0
     if abstain_thresholds is not None:
         abstains = confidence[:, third] <= abstain_thresholds[third]
-        worth = jnp.asarray(options.abstain_worth, confidence.dtype)
+        worth = jnp.asarray(blending.abstain_worth, confidence.dtype)
 
     # The probability that an answer is right: of the first model, and of the model that answers if the second is asked.
     first_right = columns.right[:, first]
     second_right = label * rows.correct[:, second] + (1 - label) * second_right
     third_right = label * rows.correct[:, third] + (1 - label) * third_right
     answer_right = jnp.where(settled, second_right, jnp.where(abstains, worth, third_right))
-    later_cost = rows.query_cost[:, second] + jnp.where(~settled, rows.query_cost[:, third], 0.0)
+    last_cost = rows.last_cost(abstain_thresholds)[:, third]
+    later_cost = rows.query_cost[:, second] + jnp.where(~settled, last_cost, 0.0)
 
-    grid = spread_thresholds(confidence[:, first], is_scored, most, columns.rising[first])
+    grid = spread_thresholds(confidence[:, first], is_included, most, columns.rising[first])
     wrong = grid.mean(1 - first_right, empty=1.0) - grid.mean_up_to(answer_right - first_right)
     penalty = jnp.where(grid.splits | grid.covers_all, wrong, jnp.inf)
     cost = grid.mean(rows.query_cost[:, first]) + grid.mean_up_to(later_cost)
@@ -232,10 +233,10 @@ def _score_triple(
     return candidates_at_thresholds(grid, models, confidence.shape[1], abstain_threshold, fallback, **figures)
 
 
-def _matching_threshold(confidence: Array, scored: Array, differ: Array) -> Array:
+def _matching_threshold(confidence: Array, included: Array, differ: Array) -> Array:
     """Return the threshold below which as many queries lie as have different answers."""
-    ordered = jnp.sort(jnp.where(scored, confidence, jnp.inf))
-    many, count = (scored & differ).sum(), scored.sum()
+    ordered = jnp.sort(jnp.where(included, confidence, jnp.inf))
+    many, count = (included & differ).sum(), included.sum()
     below, above = ordered[jnp.maximum(many - 1, 0)], ordered[jnp.minimum(many, len(ordered) - 1)]
     between = below + (above - below) / 2
     return jnp.where(many == 0, ALWAYS_ANSWER, jnp.where(many == count, NEVER_ANSWER, between))
@@ -252,141 +253,30 @@ def impute_query_cost(log: Log) -> np.ndarray:
     return np.where(np.asarray(log.answered), np.asarray(log.query_cost), np.asarray(log.cost))
 
 
-#: Most models in a chain.
-LONGEST_CHAIN = 8
-
-_MAX_TRIPLES = 2_500  # of models: 25 models have 2,300
-
-
-def are_verdicts(logprob: np.ndarray, scored: np.ndarray) -> bool:
-    """Return whether all confidences are 0, 1 or unknown, and some model has two of these; arguments are (n, k).
-
-    >>> scored = np.ones((2, 2), bool)
-    >>> are_verdicts(np.array([[0.0, -np.inf], [0.0, 0.0]]), scored), are_verdicts(np.zeros((2, 2)), scored)
-    (True, False)
-    """
-    known = np.isin(logprob, np.array([0.0, -np.inf, NO_CONFIDENCE], logprob.dtype)) | ~scored
-    several = [np.unique(column[rows]).size > 1 for column, rows in zip(logprob.T, scored.T, strict=True)]
-    return bool(known.all() and any(several))
-
-
-def score_chains(
-    confidence: np.ndarray, right: np.ndarray, complete: np.ndarray, query_cost: np.ndarray
-) -> Candidates | None:
-    """Score chains of three or more models on the queries that all models answered; None where there are no chains.
-
-    A greedy search grows a chain from each model, in the order of the models. It appends the later model that gains
-    most right answers for its money on the queries that reach it. Every prefix is a candidate, and so are all triples
-    if they are few.
-
-    Args:
-        confidence: (n, k) calibrated confidence.
-        right: (n, k) probability that the answer is right, by blended labels.
-        complete: (n,) bool: the queries that all models answered.
-        query_cost: (n, k) money of each answer.
-
-    >>> verdict = np.array([[0, 0, 1], [1, 0, 1], [0, 1, 1], [0, 0, 1]]) * 0.8 + 0.1
-    >>> chains = score_chains(verdict, verdict > 0.5, np.ones(4, bool), np.tile([1.0, 1.0, 9.0], (4, 1)))
-    >>> chains.chain.round(2).tolist(), chains.penalty.tolist(), chains.cost.tolist()
-    ([[0.5, 0.5, 0.0]], [0.0], [6.25])
-    """
-    k, n = confidence.shape[1], int(complete.sum())
-    if k < 3 or not n:
-        return None
-    confidence, right, query_cost = (np.asarray(column, float)[complete] for column in (confidence, right, query_cost))
-    thresholds = np.array([_threshold_between_top_values(column) for column in confidence.T])
-    sums = _DeferredSums(confidence <= thresholds, right, query_cost)
-    chains = {chain for first in range(k) for chain in _grow_chain(first, sums)}
-    if k * (k - 1) * (k - 2) // 6 <= _MAX_TRIPLES:
-        chains |= {*itertools.combinations(range(k), 3)}
-    useful = sorted(chain for chain in chains if all(0 < thresholds[j] < 1 for j in chain[:-1]))
-    if not useful:
-        return None
-    shares, bills = np.array([sums.of_chain(chain) for chain in useful]).T / n
-    places = np.full((len(useful), k), np.nan)
-    for row, chain in zip(places, useful, strict=True):
-        row[list(chain)] = [*thresholds[list(chain[:-1])], ALWAYS_ANSWER]
-    first, last = (np.array([chain[end] for chain in useful]) for end in (0, -1))
-    level = np.zeros(len(useful))
-    figures: Any = {"penalty": 1 - shares, "cost": bills, "abstention": level}
-    return Candidates(k, first, second=last, third=last, threshold=level, fallback=level, **figures, chain=places)
-
-
-class _DeferredSums:
-    """Sums over the queries that several models defer: right answers and money of each of k models.
-
-    The path of a query depends only on the set of models that defer it: queries with the same set are one row.
-    """
-
-    def __init__(self, defers: np.ndarray, right: np.ndarray, query_cost: np.ndarray) -> None:
-        patterns, group = np.unique(np.packbits(defers, axis=1), axis=0, return_inverse=True)
-        self.k = defers.shape[1]
-        self._defers = np.unpackbits(patterns, axis=1, count=self.k).astype(bool).T
-        columns = np.concatenate([right, query_cost], axis=1).T
-        self._figures = np.stack([np.bincount(group.ravel(), column) for column in columns])
-        self._cache: dict[frozenset[int], np.ndarray] = {}
-
-    def deferred_by(self, models: Sequence[int]) -> np.ndarray:
-        """Return (right answers, money) of each model on the queries that all the given models defer: (2, k)."""
-        key = frozenset(models)
-        if key not in self._cache:
-            reached = self._defers[list(models)].all(0)
-            self._cache[key] = (self._figures @ reached.astype(float)).reshape(2, self.k)
-        return self._cache[key]
-
-    def of_chain(self, chain: Sequence[int]) -> tuple[float, float]:
-        """Return (right answers, money) of a chain."""
-        reached = [self.deferred_by(chain[:length]) for length in range(len(chain))]
-        kept = (
-            (here - later)[0, model] for model, (here, later) in zip(chain, itertools.pairwise(reached), strict=False)
-        )
-        right = reached[-1][0, chain[-1]] + sum(kept)
-        cost = sum(here[1, model] for model, here in zip(chain, reached, strict=True))
-        return float(right), float(cost)
-
-
-def _threshold_between_top_values(confidence: np.ndarray) -> float:
-    """Return the threshold halfway between the two largest confidences; 1 if all confidences are equal."""
-    values = np.unique(confidence)
-    return float(values[-2:].mean()) if values.size > 1 else 1.0
-
-
-def _grow_chain(first: int, sums: _DeferredSums) -> list[tuple[int, ...]]:
-    """Grow a chain from one model greedily, and return its prefixes of three or more models."""
-    chain = (first,)
-    while len(chain) < LONGEST_CHAIN and (later := range(chain[-1] + 1, sums.k)):
-        right, cost = sums.deferred_by(chain)
-        worth = (right[later] - right[chain[-1]]) / np.maximum(cost[later], np.finfo(float).tiny)
-        if worth.max() <= 0:
-            break
-        chain = (*chain, later[int(worth.argmax())])
-    return [chain[:length] for length in range(3, len(chain) + 1)]
-
-
 _ROUNDING = 1e-6  # of an error, and of a bill, in single precision
 _score_pairs = compiled(score_pairs, runs="long")
 _score_agreement = compiled(score_agreement, runs="long")
 
 
-def padded_rows(calibrators: Calibrator, labelled: LabelledAnswers, query_cost: Any) -> CandidateRows:
+def calibrate_padded_rows(calibrators: Calibrator, training: TrainingRows, query_cost: Any) -> CalibratedRows:
     """Calibrate n queries, padded to their size class: folds, replicates and logs of similar size share a program.
 
     Args:
         calibrators: (k,) calibrators of the models.
-        labelled: the queries.
+        training: the queries.
         query_cost: money of each answer (n, k), or mean money of each model (k,).
     """
-    (cost,) = pad_to_size_class(np.broadcast_to(query_cost, labelled.correct.shape))
-    padded = labelled.padded()
-    rows = candidate_rows(calibrators, padded._replace(answer=None))  # one program, with answers or without
-    return replace(rows, query_cost=cost, answer=padded.answer)
+    (cost,) = pad_to_size_class(np.broadcast_to(query_cost, training.correct.shape))
+    padded = training.padded()
+    rows = calibrate_training_rows(calibrators, padded._replace(answer=None, signal_cost=None))  # one program for all
+    return replace(rows, query_cost=cost, answer=padded.answer, signal_cost=padded.signal_cost)
 
 
 def score_candidates(
     calibrators: Calibrator,
-    labelled: LabelledAnswers,
+    training: TrainingRows,
     query_cost: Any,
-    options: ScoringOptions,
+    blending: Blending,
     admits: Callable[[Policies], np.ndarray] | None = None,
 ) -> tuple[Candidates, Candidates | None]:
     """Score all candidates; keep single models, and other candidates that are the best for some target.
@@ -396,54 +286,38 @@ def score_candidates(
 
     Args:
         calibrators: (k,) calibrators of the models.
-        labelled: the queries; without codes of answers there are no agreement policies.
+        training: the queries; without codes of answers there are no agreement policies.
         query_cost: money of each answer (n, k), or mean money of each model (k,).
-        options: the blending weights of labels, and the worth of an abstention.
+        blending: the blending weights of labels, and the worth of an abstention.
         admits: function from policies (C,) to a mask of the policies to choose from, (C,) bool; None: all.
     """
-    rows = padded_rows(calibrators, labelled, query_cost)
-    table, label_penalty = jax.tree.map(np.asarray, _score_pairs(replace(rows, answer=None), options))
-    table = _keep_corners(table, _undominated_rows(table, label_penalty), admits)
-    longer = _chains_of_verdicts(calibrators, labelled, query_cost, options)
-    if longer is not None:
-        table = table.with_chains(_keep_corners(longer, np.arange(len(longer.cost)), admits))
-    if labelled.answer is None:
+    rows = calibrate_padded_rows(calibrators, training, query_cost)
+    table, label_penalty = jax.tree.map(np.asarray, _score_pairs(replace(rows, answer=None), blending))
+    table = _keep_corners(table, _undominated(table, label_penalty), admits)
+    chains = score_chains_of_verdicts(calibrators, training, query_cost, blending)
+    if chains is not None:
+        table = join([table, _keep_corners(chains, np.arange(len(chains.cost)), admits)])
+    if training.answer is None:
         return table, None
-    agreement = jax.tree.map(np.asarray, _score_agreement(rows, options))
+    agreement = jax.tree.map(np.asarray, _score_agreement(rows, blending))
     agreement = _keep_corners(agreement, np.flatnonzero(np.isfinite(agreement.penalty)), admits)
-    if longer is not None and agreement.cost.size:
-        agreement = agreement.with_chain_column()
     return table, agreement if agreement.cost.size else None
 
 
-def _chains_of_verdicts(
-    calibrators: Calibrator, labelled: LabelledAnswers, query_cost: Any, options: ScoringOptions
-) -> Candidates | None:
-    """Score chains of three or more models; None unless confidences are verdicts and no model may abstain."""
-    logprob, correct, scored = map(np.asarray, labelled[:3])
-    if options.abstain_worth is not None or not are_verdicts(logprob, scored):
-        return None
-    confidence = np.asarray(calibrate_rows(calibrators, logprob), float)
-    right = blend_labels(confidence, correct, scored, float(options.label))
-    return score_chains(
-        confidence, right, np.asarray(scored.all(1)), np.broadcast_to(np.asarray(query_cost, float), logprob.shape)
-    )
-
-
-def _undominated_rows(pairs: Candidates, label_penalty: np.ndarray) -> np.ndarray:
+def _undominated(table: Candidates, label_penalty: np.ndarray) -> np.ndarray:
     """Return the indices of the candidates that no cheaper single model beats by labels alone.
 
     If models may abstain, single models beat no candidate. Thresholds that divide no queries are dropped too.
     `label_penalty` (C,) are the penalties by labels, of `score_pairs`.
     """
-    use, k = np.isfinite(pairs.penalty), pairs.k
-    if pairs.abstain_threshold is None:
-        rising = np.argsort(pairs.cost[:k])
+    is_kept, k = np.isfinite(table.penalty), table.k
+    if table.abstain_threshold is None:
+        rising = np.argsort(table.cost[:k])
         errors = np.append(np.inf, label_penalty[:k][rising])
         least = np.minimum.accumulate(errors)  # among the 0, 1, … cheapest models
-        cheaper = np.searchsorted(pairs.cost[:k][rising], pairs.cost * (1 - _ROUNDING))
-        use &= pairs.is_single | (least[cheaper] >= label_penalty - _ROUNDING)
-    return np.flatnonzero(use)
+        cheaper = np.searchsorted(table.cost[:k][rising], table.cost * (1 - _ROUNDING))
+        is_kept &= table.is_single | (least[cheaper] >= label_penalty - _ROUNDING)
+    return np.flatnonzero(is_kept)
 
 
 def _keep_corners(
@@ -461,4 +335,99 @@ def _keep_corners(
     is_single = table.is_single[allowed]
     others = allowed[~is_single]
     corners = others[lower_hull(table.cost[others], table.penalty[others])]
-    return table.take(np.concatenate([allowed[is_single], corners]))
+    kept = table.take(np.concatenate([allowed[is_single], corners]))
+    no_chains = np.full((len(kept.cost), kept.k), np.nan, kept.cost.dtype)
+    return kept if kept.chain is not None else replace(kept, chain=no_chains)  # so that all tables can be joined
+
+
+_THRESHOLDS = 16  # thresholds of each model at which the weights are estimated
+_PRIOR = 300  # weight of the prior, in labels
+
+
+def estimate_blending(log: Log, fitted: Calibrator, abstain_worth: Any = None) -> Blending:
+    """Estimate the blending weights (a, b) by cross-fitted least squares; the defaults for one model or few labels.
+
+    Args:
+        log: the log, of which at most 5,000 labelled queries are drawn at random.
+        fitted: (k,) calibrators fitted to the log, whose transform and stated values are used.
+        abstain_worth: () worth of an abstention, in right answers; None: models do not abstain.
+
+    >>> import rcjax
+    >>> from rcjax.model.calibrated_models import fit_calibrated
+    >>> log = rcjax.sample_log(300, seed=0)
+    >>> blending = estimate_blending(log, fit_calibrated(log).calibrators)
+    >>> 0 <= blending.calibrated <= 1, 0 <= blending.conditional <= 1, 0 <= blending.label <= 1
+    (True, True, True)
+    """
+    return Blending(*_estimate_weights(log, fitted), abstain_worth)
+
+
+def _estimate_weights(log: Log, fitted: Calibrator) -> tuple[float | Array, float | Array]:
+    labelled = log.labelled & np.asarray(log.answered)
+    defaults = (Blending.calibrated, Blending.conditional)
+    if not labelled.any(1).all():  # drop queries without labels first, so that folds have equal numbers of labels
+        log, labelled = log.take(labelled.any(1)), labelled[labelled.any(1)]
+    if log.n_queries > ENOUGH_QUERIES:
+        rows = draw_enough(np.arange(log.n_queries))
+        log, labelled = log.take(rows), labelled[rows]
+    if len(log.models) < 2 or labelled.all(1).sum() < 2 * FOLDS:
+        return defaults
+    fold = deal_folds(np.asarray(labelled.all(1)))
+    sums = [_normal_equations(log, fitted, labelled, fold == number) for number in range(FOLDS)]
+    square, product = (np.sum(part, axis=0) for part in zip(*sums, strict=True))
+    prior = np.trace(square) / 2 * _PRIOR / labelled.all(1).sum()
+    calibrated, conditional = _least_squares(square + prior * np.eye(2), product + prior * np.array(defaults))
+    return float(calibrated), float(conditional)
+
+
+def _normal_equations(
+    log: Log, fitted: Calibrator, labelled: np.ndarray, out: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the normal equations ((2, 2), (2,)), summed over pairs and thresholds.
+
+    Gains of the queries `out` (n,) are predicted from the other queries.
+    """
+    logprob = np.asarray(log.logprob, float)
+    right = np.where(labelled, np.asarray(log.correct, float), 0.0)
+    train = labelled & ~out[:, None]
+    training = TrainingRows(np.asarray(log.logprob), np.asarray(log.correct), train)
+    rows = calibrate_training_rows(refit_calibrators(fitted, training[:3]), training.padded())
+    confidence, conditional = np.asarray(rows.confidence, float), np.asarray(rows.conditional, float)
+    square, product = np.zeros((2, 2)), np.zeros(2)
+    for pair, (i, j) in enumerate(pairs(len(log.models))):
+        trained, tested = train[:, i] & train[:, j], labelled[:, i] & labelled[:, j] & out
+        if not (trained.any() and tested.any()):
+            continue
+        thresholds = np.unique(np.quantile(logprob[trained, i], np.linspace(0.04, 0.96, _THRESHOLDS), method="lower"))
+        first_by_itself = recentre(confidence[: len(out), i], right[:, i], trained) - right[:, i]
+        second_by_itself = recentre(confidence[: len(out), j], right[:, j], trained) - right[:, j]
+        second_by_first = recentre(conditional[pair, : len(out)], right[:, j], trained) - right[:, j]
+        changes = second_by_itself - first_by_itself, second_by_first - first_by_itself
+        gain = right[:, j] - right[:, i]
+        deferred = logprob[:, i, None] <= thresholds
+        predicted = np.stack([*changes, gain])[:, trained] @ deferred[trained] / trained.sum()
+        observed = gain[tested] @ deferred[tested] / tested.sum()
+        square += predicted[:2] @ predicted[:2].T
+        product += predicted[:2] @ (observed - predicted[2])
+    return square, product
+
+
+def _least_squares(square: np.ndarray, product: np.ndarray) -> np.ndarray:
+    """Minimise x'Sx − 2x'p over x ≥ 0 with a sum of at most 1: (2,).
+
+    >>> _least_squares(np.eye(2), np.array([0.2, 0.3])).tolist(), _least_squares(np.eye(2), np.array([2.0, 0])).tolist()
+    ([0.2, 0.3], [1.0, 0.0])
+    """
+    # The minimum is inside, on one of the three edges, or at the origin.
+    curvature = square[0, 0] + square[1, 1] - 2 * square[0, 1]
+    share = np.clip(_ratio(square[1, 1] - square[0, 1] + product[0] - product[1], curvature), 0, 1)
+    tries = [np.zeros(2), np.array([share, 1 - share])]
+    tries += [np.eye(2)[n] * np.clip(_ratio(product[n], square[n, n]), 0, 1) for n in range(2)]
+    if np.linalg.matrix_rank(square) == 2:
+        tries.append(np.linalg.solve(square, product))
+    feasible = [x for x in tries if (x >= 0).all() and x.sum() <= 1 + 1e-12]
+    return min(feasible, key=lambda x: float(x @ square @ x - 2 * x @ product))
+
+
+def _ratio(above: float, below: float) -> float:
+    return above / below if below > 0 else 0.0

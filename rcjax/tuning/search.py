@@ -20,29 +20,27 @@ import numpy as np
 
 from rcjax._base.codec import takes
 from rcjax._base.figures import percent
-from rcjax._core.batching import map_in_chunks
+from rcjax._core.batching import join, map_in_chunks
 from rcjax.logs.errors import LogError, OddLogWarning, warn_caller
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import FittedModel, fit_calibrated, fit_calibrators_compiled
+from rcjax.model.calibrated_models import FittedModel, fit_calibrated, refit_calibrators
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, expected_log
-from rcjax.policy.spec import SecondsLimit, Spec
+from rcjax.policy.spec import CascadeSet, SecondsLimit, Spec
 from rcjax.solving.frontier.frontier import Frontier, InfeasibleError, make_frontier
-from rcjax.solving.frontier.hull import lower_hull
 from rcjax.solving.frontier.points import (
     LossTerms,
     Points,
     PointStatus,
     Policies,
     abstain_worth_at,
-    check_abstain_price,
     check_lam,
+    lower_hull,
 )
-from rcjax.tuning.blending import estimate_blending
-from rcjax.tuning.candidates import Candidates, LabelledAnswers, ScoringOptions, concatenate, draw_enough
+from rcjax.tuning.candidates import Blending, Candidates, TrainingRows, draw_enough
 from rcjax.tuning.cross_validation import CandidateSet, CrossValidation, cross_validate, sample_queries
 from rcjax.tuning.replaying.walk import require_complete, waiting_times_on_log
-from rcjax.tuning.scoring import impute_query_cost, score_candidates
+from rcjax.tuning.scoring import estimate_blending, impute_query_cost, score_candidates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,15 +98,15 @@ def select_frontier(
         needs = f"the search needs at least {FOLDS} queries, and about a hundred to be useful"
         raise LogError(f"{log.source}: too few queries, {log.n_queries}: {needs}: log more")
     lam = None if lam is None else check_lam(lam)
-    abstain_price = check_abstain_price(abstain_price)
+    abstain_price = Spec(abstain_price=abstain_price).abstain_price
     model = fit_calibrated(log) if model is None else model
     log = log.select(model.models)
     require_complete(log, "the search")
     sample = sample_queries(log, seed)
-    options = estimate_blending(sample, model.calibrators, abstain_worth_at(abstain_price, log.cost.dtype))
-    cross_validation = cross_validate(sample, model, options, seed=seed).summarise()
+    blending = estimate_blending(sample, model.calibrators, abstain_worth_at(abstain_price, log.cost.dtype))
+    cross_validation = cross_validate(sample, model, blending, seed=seed).summarise()
     admitted = None if admits is None else lambda policies: admits(policies, model)
-    table = _candidates(log, model, options, cross_validation, admitted)
+    table = _candidates(log, model, blending, cross_validation, admitted)
     table = add_optimism(table, cross_validation)
     corners = table.take(lower_hull(table.cost, table.penalty)[::-1])
     best, lam = (corners, _corner_lam(corners)) if lam is None else (corners.best(lam), lam)
@@ -118,20 +116,21 @@ def select_frontier(
 def _candidates(
     log: Log,
     model: FittedModel,
-    options: ScoringOptions,
+    blending: Blending,
     cross_validation: CrossValidation,
     admits: Callable[[Policies], np.ndarray] | None,
 ) -> Candidates:
     """Score single models and pairs on a log, and agreement policies at the λ where they gain."""
     log = expected_log(log)
     uses_agreement = cross_validation.uses_agreement
-    labelled = LabelledAnswers(log.logprob, log.correct, log.answered, log.answer if uses_agreement.any() else None)
-    table, agreement = score_candidates(model.calibrators, labelled, impute_query_cost(log), options, admits)
+    answer = log.answer if uses_agreement.any() else None
+    training = TrainingRows(log.logprob, log.correct, log.answered, answer, log.signal_cost)
+    table, agreement = score_candidates(model.calibrators, training, impute_query_cost(log), blending, admits)
     if agreement is None:
         return table
     lam = np.geomspace(cross_validation.targets.lam[0], cross_validation.targets.lam[-1], _LAM_GRID)
     nearest = cross_validation.nearest_lam(lam)
-    return concatenate(table, agreement.best(lam[uses_agreement[nearest]]))
+    return join([table, agreement.best(lam[uses_agreement[nearest]])])
 
 
 def add_optimism(table: Candidates, cross_validation: CrossValidation) -> Candidates:
@@ -249,11 +248,11 @@ class SecondsFilter:
         return frontier.take(indices)
 
 
-_PANELS = 9  # of quadrature, for replicates of many cascades: its error of 5e-6 is far below their spread
+_FEW_PANELS = 9  # of quadrature, for replicates of many cascades: its error of 5e-6 is far below their spread
 
-#: A function that tunes on drawn rows (n,) of a log. It returns calibrators (k,) and G policies: the rungs of a ladder,
-#: or a policy for each of some λ.
-DrawTuner = Callable[[Log, np.ndarray], tuple[Calibrator, Policies]]
+#: A function that tunes on drawn rows (n,) of a log, and returns calibrators (k,) and G policies: the rungs of a
+#: ladder, or the best policy at each of G λ.
+DrawTuner = Callable[[np.ndarray], tuple[Calibrator, Policies]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,35 +281,32 @@ class LabelSearch:
         return select_frontier(log, model=model, lam=lam, seed=seed, abstain_price=price, admits=admits)
 
     def draw_tuner(
-        self, frontier: Frontier, log: Log, points: np.ndarray | None = None, options: ScoringOptions | None = None
+        self, frontier: Frontier, log: Log, points: np.ndarray | None = None, blending: Blending | None = None
     ) -> DrawTuner:
         """Return the function that tunes on a draw to the best policies at some λ, or to the rungs of a ladder.
 
         Args:
             frontier: the frontier that was tuned.
             log: the log that the frontier was tuned on.
-            points: (G,) indices of the points of the frontier with the λ to use; None: the rungs of the draw's own
-                ladder, by rising cost. The last rung is repeated up to `RESAMPLED_RUNGS`, so that all draws share a
-                program.
-            options: the blending weights of the cross-validation; None: they are estimated on the whole log.
+            points: (G,) indices of the points whose λ the draws are tuned for; None: the function returns the rungs of
+                the draw's own ladder, by rising cost, with the last rung repeated up to `RESAMPLED_RUNGS`.
+            blending: the blending weights of the cross-validation; None: they are estimated on the whole log.
         """
         agreements, lam = frontier.policies.agreements, np.asarray(frontier.lam, float)
         agreement_lam = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
         fitted = frontier.model.calibrators
-        if options is None:
-            options = estimate_blending(log, fitted, abstain_worth_at(frontier.abstain_price, log.cost.dtype))
+        if blending is None:
+            blending = estimate_blending(log, fitted, abstain_worth_at(frontier.abstain_price, log.cost.dtype))
 
-        def tune_draw(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
-            labelled, query_cost = take_labelled_answers(log, queries)
-            calibrators, _ = fit_calibrators_compiled(
-                *labelled.padded()[:3], transform=fitted.transform, values=fitted.stated_logprobs
-            )
-            labelled = labelled if agreement_lam.size else labelled._replace(answer=None)
-            table, agreement = score_candidates(calibrators, labelled, query_cost, options)
+        def tune_draw(queries: np.ndarray) -> tuple[Calibrator, Policies]:
+            training, query_cost = take_training_rows(log, queries)
+            calibrators = refit_calibrators(fitted, training[:3])
+            training = training if agreement_lam.size else training._replace(answer=None)
+            table, agreement = score_candidates(calibrators, training, query_cost, blending)
             if agreement is not None:
-                table = concatenate(table, agreement.best(agreement_lam))
+                table = join([table, agreement.best(agreement_lam)])
             chosen = table.rungs().padded() if points is None else table.best(lam[points])
-            return calibrators, chosen.policies(agreement=labelled.answer is not None)
+            return calibrators, chosen.policies(agreement=training.answer is not None)
 
         return tune_draw
 
@@ -320,13 +316,14 @@ class ModelSearch:
     """The search among the cascades that a spec names, by the paper's model."""
 
     spec: Spec
+    cascades: CascadeSet
 
     def fit(self, log: Log) -> FittedModel:
         """Fit the paper's model, after a check that the spec's cascades exist."""
         from rcjax.model.fitting import fit
         from rcjax.solving.bellman import list_cascades
 
-        list_cascades(log.models, self.spec.search)
+        list_cascades(log.models, self.cascades)
         options = {"copula": self.spec.copula, "method": self.spec.method}
         given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         return fit(log, transform=self.spec.transform, **given)
@@ -341,33 +338,34 @@ class ModelSearch:
         """
         from rcjax.solving.tradeoff import solve_frontier
 
-        frontier = solve_frontier(model, lam=lam, cascades=self.spec.search, abstain_price=self.spec.abstain_price)
+        frontier = solve_frontier(model, lam=lam, cascades=self.cascades, abstain_price=self.spec.abstain_price)
         return Selection(frontier if limit is None else limit.within(frontier), None)
 
     def draw_tuner(
-        self, frontier: Frontier, log: Log, points: np.ndarray | None = None, options: ScoringOptions | None = None
+        self, frontier: Frontier, log: Log, points: np.ndarray | None = None, blending: Blending | None = None
     ) -> DrawTuner:
         """Return the function that fits the model to a draw, and solves it at the λ of some points.
 
         Args:
             frontier, log: as for `LabelSearch.draw_tuner`.
             points: (G,) indices of the points; None: all points, as a draw has no ladder of its own.
-            options: not used, as the model is not fitted to blended labels.
+            blending: not used, as the model is not fitted to blended labels.
         """
         from rcjax.model.cascade_model import CascadeModel
         from rcjax.model.fitting import fit_near
         from rcjax.solving.bellman import MANY_STEPS, plan_cascades
+        from rcjax.solving.quadrature import PANELS
         from rcjax.solving.tradeoff import build_search_tables, solve_at
 
         model = frontier.model
         assert isinstance(model, CascadeModel)  # as the search fitted it
         lam = np.asarray(frontier.lam)[slice(None) if points is None else points]
         abstain_worth = abstain_worth_at(frontier.abstain_price, log.cost.dtype)
-        plan = plan_cascades(model.models, self.spec.search)  # None for adaptive policies
-        panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
+        plan = plan_cascades(model.models, self.cascades)  # None for adaptive policies
+        panels = _FEW_PANELS if plan is not None and len(plan.steps) > MANY_STEPS else PANELS
 
-        def tune_draw(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
-            (logprob, correct, answered, _), query_cost = take_labelled_answers(log, queries)
+        def tune_draw(queries: np.ndarray) -> tuple[Calibrator, Policies]:
+            (logprob, correct, answered, *_), query_cost = take_training_rows(log, queries)
             cost = (query_cost * answered).sum(0) / np.maximum(answered.sum(0), 1)
             fitted = fit_near(model, logprob, correct, answered, jnp.asarray(cost, log.cost.dtype))
             problem = build_search_tables(fitted, plan, abstain_worth, panels)
@@ -380,11 +378,11 @@ def search_of(spec: Spec) -> LabelSearch | ModelSearch:
     """Return the search that a spec names. Raises ValueError for a search by `minimise`: a spec has no objective."""
     if spec.has_own_objective:
         raise ValueError("to search again rcjax.solving.minimise needs its objective: give held-out queries instead")
-    return LabelSearch(spec) if spec.is_by_labels else ModelSearch(spec)
+    return LabelSearch(spec) if spec.cascade is None else ModelSearch(spec, spec.cascade)
 
 
-def take_labelled_answers(log: Log, queries: np.ndarray) -> tuple[LabelledAnswers, np.ndarray]:
-    """Return (labelled answers, (n, k) money of each answer) of a draw of a log's queries.
+def take_training_rows(log: Log, queries: np.ndarray) -> tuple[TrainingRows, np.ndarray]:
+    """Return (training rows, (n, k) money of each answer) of a draw of a log's queries.
 
     Args:
         log: the log. Answers without a label get the outcome expected from the labels of the draw.
@@ -393,5 +391,5 @@ def take_labelled_answers(log: Log, queries: np.ndarray) -> tuple[LabelledAnswer
     logprob, correct, answered = (np.asarray(column)[queries] for column in (log.logprob, log.correct, log.answered))
     if log.hand_labels is not None:
         correct = np.asarray(expected_log(log.take(queries)).correct)
-    answer = None if log.answer is None else np.asarray(log.answer)[queries]
-    return LabelledAnswers(logprob, correct, answered, answer), impute_query_cost(log)[queries]
+    others = (None if column is None else np.asarray(column)[queries] for column in (log.answer, log.signal_cost))
+    return TrainingRows(logprob, correct, answered, *others), impute_query_cost(log)[queries]

@@ -7,7 +7,7 @@ error of the paired difference. The policy stands at the cheapest position where
     difference + z·standard error ≤ margin,        z = 1.645.
 
 At a single position the left side is the one-sided 95 % upper limit of the difference. As the cheapest of many
-positions is taken, the margin is kept in some 90 % of cases (`benchmarks.match`).
+positions is taken, the margin is kept in nine logs of ten (`benchmarks.match`).
 
 With segments, each segment has its own frontier. At each rung of the ladder one segment moves to its next corner: the
 move that saves most errors for its money. So a position on the ladder stands for one λ in all segments (the greedy
@@ -26,8 +26,8 @@ import numpy as np
 from rcjax._base.figures import Z_ONE_SIDED_95, count, format_points, interval_half_width
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.policy.counted import Counted, penalised
 from rcjax.policy.decisions import Rule
+from rcjax.policy.error_kind import ErrorKind, penalised
 from rcjax.policy.ladder import Ladder, map_rungs, merge, penalty, position_at
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Spec, Target
@@ -35,14 +35,21 @@ from rcjax.solving.frontier.frontier import (
     MAX_RUNGS,
     Frontier,
     InfeasibleError,
-    describe_tuning,
-    index_for_target,
-    ladder_of_rungs,
+    best_point,
     make_frontier,
-    position_for_target,
+    make_ladder,
+    position_within,
+    tuning_provenance,
 )
-from rcjax.solving.frontier.hull import lower_hull, position_weights, thin_hull
-from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Policies
+from rcjax.solving.frontier.points import (
+    LossTerms,
+    Points,
+    PointStatus,
+    Policies,
+    lower_hull,
+    position_weights,
+    thin_hull,
+)
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import CHEAPER, Certificate, certify, loss_terms_of_rungs
 from rcjax.tuning.replaying.comparing import (
@@ -60,6 +67,8 @@ _TRIED_PER_RUNG = 20  # positions tried from each rung to the next
 _RISE = 1e-9  # least rise of the cost from one rung to the next, as a share of the cost of the dearest rung
 
 _MAX_LABELS = 100_000  # notes do not ask for more labels: nobody will give so many
+
+_MORE_LABELS = 4  # multiple of the labels for which a note says what they might show: half the standard errors
 
 
 class TargetPolicy(NamedTuple):
@@ -100,14 +109,20 @@ class Margins(NamedTuple):
     """The differences of P positions on a ladder from today's policy, from the cheapest rung to the dearest."""
 
     position: np.ndarray  # (P,) position on the ladder
+    cost: np.ndarray  # (P,) expected cost
     is_cheaper: np.ndarray  # (P,) bool: the bill is below today's
     error_difference: np.ndarray  # (P,) expected error minus today's error
     se: np.ndarray  # (P,) standard error of the difference
     queries: int  # number of complete queries with a label
 
-    def cheapest(self, margin: float) -> int | None:
-        """Return the index of the cheapest position that keeps to a margin below today's bill; None without one."""
-        bound = self.error_difference + Z_ONE_SIDED_95 * self.se
+    def cheapest(self, margin: float, labels: float = 1.0) -> int | None:
+        """Return the index of the cheapest position that keeps to a margin below today's bill; None without one.
+
+        Args:
+            margin: the margin.
+            labels: multiple of the labels, for which the standard errors are smaller.
+        """
+        bound = self.error_difference + Z_ONE_SIDED_95 * self.se / math.sqrt(labels)
         kept = np.flatnonzero(self.is_cheaper & (bound <= margin * (1 + 1e-9)))
         return int(kept[0]) if kept.size else None
 
@@ -117,7 +132,7 @@ class Margins(NamedTuple):
         The result is None if no position is expected to keep to it.
 
         >>> one = np.ones(1)
-        >>> Margins(0 * one, one > 0, 0.002 * one, 0.01 * one, 300).labels_needed(0.01)
+        >>> Margins(0 * one, one, one > 0, 0.002 * one, 0.01 * one, 300).labels_needed(0.01)
         1269
         """
         room = margin - self.error_difference
@@ -140,7 +155,7 @@ def margins(frontier: Frontier, log: Log, today: ModelOrPolicy) -> Margins:
     rungs = frontier.rung_indices
     shared = comparable_log(log, [*frontier.models, today])
     walked = shared.select(frontier.models)
-    terms = loss_terms_of_rungs(frontier, walked, walked.correct, walked.query_cost)
+    terms = loss_terms_of_rungs(frontier, walked, walked.correct)
     loss = terms.penalty(frontier.abstain_price)
     todays = QueryLosses.of(today, shared)
     # A single model is counted by all of its answers, as on the screens.
@@ -151,7 +166,7 @@ def margins(frontier: Frontier, log: Log, today: ModelOrPolicy) -> Margins:
     se = np.concatenate([paired_error(part @ loss - todays.penalty) for part in np.array_split(weights, 8)])
     compared = log.select([name for name in log.models if name in shared.models])
     queries = int((compared.labelled.any(1) & compared.complete).sum())
-    return Margins(position, cost < bill * (1 - CHEAPER), expected - error, se, queries)
+    return Margins(position, cost, cost < bill * (1 - CHEAPER), expected - error, se, queries)
 
 
 def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> TargetPolicy:
@@ -174,9 +189,7 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     tested = margins(frontier, log, spec.today)
     if (place := tested.cheapest(margin)) is not None:
         policy = frontier.ladder(float(tested.position[place]), Target("match", margin))
-        more = f"more than {format_points(margin)} more {log.counted.noun} than today's"
-        cheaper = f"cheaper policies may have {more}, at worst (95 %)"
-        return TargetPolicy(policy, notes=(cheaper,) if place else ())
+        return TargetPolicy(policy, notes=_note_cheaper(tested, place, log, spec))
     needed = tested.labels_needed(margin)
     noun = "query" if log.hand_labels is None else "labelled query"
     why = f"no cheaper policy is shown to keep to {format_points(margin)} on {count(tested.queries, noun)}"
@@ -187,6 +200,19 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     return _keep_today(frontier, log, spec, f"{why}, {hope}")
 
 
+def _note_cheaper(tested: Margins, place: int, log: Log, spec: Spec) -> tuple[str, ...]:
+    """Return a note on the policies below the chosen place, and on what more labels might show; none at place 0."""
+    margin, labels = spec.match or 0.0, _MORE_LABELS * tested.queries
+    if not place:
+        return ()
+    note = f"cheaper policies may have more than {format_points(margin)} more {log.error_kind.noun} than today's"
+    shown = tested.cheapest(margin, _MORE_LABELS)
+    if shown is not None and shown < place and labels <= _MAX_LABELS:
+        cost = spec.money(np.asarray(log.cost, float).tolist()).full(float(tested.cost[shown]))
+        note += f"; about {float(f'{labels:.2g}'):,.0f} labelled queries might show that one for {cost} has not"
+    return (note,)
+
+
 def _keep_today(frontier: Frontier, log: Log, spec: Spec, why: str) -> TargetPolicy:
     """Return today's model or policy as the policy for a margin, and a note that says why.
 
@@ -194,7 +220,7 @@ def _keep_today(frontier: Frontier, log: Log, spec: Spec, why: str) -> TargetPol
     today's does not keep to the limit on the seconds.
     """
     if isinstance(spec.today, AbstractPolicy):
-        provenance = describe_tuning(frontier, spec.target)
+        provenance = tuning_provenance(frontier, spec.target)
         policy = map_rungs(lambda rung: dataclasses.replace(rung, provenance=provenance), spec.today)
         policy = _with_figures(policy, log, None if frontier.bands is None else frontier.bands.level)
     else:
@@ -328,24 +354,24 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> TargetPolicy:
     other = n - sum(counts[name] for name in named)
     parts = [_SegmentCorners.of(frontier, None, other / n, _shift_on(frontier, log, log.take(rest)) if other else 0.0)]
     for name in named:
-        corners = search_of(spec).find(log.take(segment == name), frontier.model).frontier
-        parts.append(_SegmentCorners.of(corners, name, counts[name] / n))
+        frontier_of_segment = search_of(spec).find(log.take(segment == name), frontier.model).frontier
+        parts.append(_SegmentCorners.of(frontier_of_segment, name, counts[name] / n))
     rungs = _merge_corners(parts, frontier)
     words = f"{count(len(named), 'segment')} of {spec.segment} with cascades of their own: {', '.join(named)}"
     words += f"; the other {count(other, 'query')} go by the cascades for all" if other else ""
     assert spec.target is not None
-    return TargetPolicy(_at_target(rungs, spec.target, log.counted), notes=(words,))
+    return TargetPolicy(_at_target(rungs, spec.target, log.error_kind), notes=(words,))
 
 
-def _at_target(rungs: tuple[Policy, ...], target: Target, counted: Counted) -> AbstractPolicy:
+def _at_target(rungs: tuple[Policy, ...], target: Target, error_kind: ErrorKind) -> AbstractPolicy:
     """Return the ladder of the rungs at the position that meets a limit, or the best rung for a λ.
 
     Raises InfeasibleError if no rung meets the limit.
     """
     cost = [float(rung.expected["cost"] or 0.0) for rung in rungs]
     error = [float(penalty(rung.expected) or 0.0) for rung in rungs]
-    best = index_for_target(target, np.array(cost), np.array(error), rungs[0].expected.get("abstain_price"), counted)
-    return ladder_of_rungs(rungs, position_for_target(target, cost, error), target) if target.is_limit else rungs[best]
+    best = best_point(target, np.array(cost), np.array(error), rungs[0].expected.get("abstain_price"), error_kind)
+    return make_ladder(rungs, position_within(target, cost, error), target) if target.is_limit else rungs[best]
 
 
 def _shift_on(frontier: Frontier, log: Log, part: Log) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Tuning: from a log to the frontier, the policy for a target, and its comparison with today's; and tuning again.
 
 The stages are always the same: split off held-out queries, fit, search, bootstrap, choose the policy, compare. To tune
-a policy again, `retune` adds the queries that the policy carries to the fresh log. A policy tuned on one week's labels
-alone is worse than the old policy half of the time, and with the carried queries seldom (`benchmarks.year`).
+a policy again, `retune` adds the queries that the policy carries to the fresh log. Tuned on one week's labels alone, a
+policy is worse than the old policy in half of the weeks; with the carried queries, seldom (`benchmarks.year`).
 """
 
 import dataclasses
@@ -13,9 +13,8 @@ from typing import Any, Unpack
 import jax
 import numpy as np
 
-from rcjax._base.codec import takes, to_json_value
+from rcjax._base.codec import Record, takes, to_json_value
 from rcjax._base.figures import Money, percent
-from rcjax._core.batching import as_json_values
 from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning, listed, near, warn_caller
 from rcjax.logs.kept_sample import carried_log, with_carried_queries
 from rcjax.logs.log import Log
@@ -56,11 +55,11 @@ _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation
 LEAST_GAIN = 0.001  # least gain, in errors, for which a cascade is preferred to a single model
 _UNSPENT = 0.1  # least unspent share of a budget that gets a note
 _AT_LIMIT = 0.99  # share of a limit on the error from which an error counts as at the limit
-_ROUNDING = 1e-7  # of an error, and of a cost as a share
+_ROUNDING = 1e-7  # tolerance: absolute for errors, relative for costs
 
 
 @dataclasses.dataclass(frozen=True)
-class SingleModel:
+class SingleModel(Record):
     """Figures of a single model on the log."""
 
     model: str
@@ -75,11 +74,6 @@ class SingleModel:
     """Held-out expected calibration error of its labelled answers, on 50,000 queries at most."""
     seconds: float | None = None
     """Mean of the known seconds of its answers; None if the log has no seconds."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values, without `seconds` if it is None."""
-        row = as_json_values(dataclasses.asdict(self))
-        return {name: value for name, value in row.items() if name != "seconds" or value is not None}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +122,7 @@ class Tuned:
         """Advice in a sentence; None without a policy."""
         if self.policy is None or self.comparison is None:
             return None
-        return advise(self.policy, self.comparison, self.money, self.log.counted)
+        return advise(self.policy, self.comparison, self.money, self.log.error_kind)
 
     def policy_for(self, target: Target) -> AbstractPolicy:
         """Return the policy for another target on the same frontier; no guarantee is tested for it.
@@ -172,19 +166,19 @@ class Tuned:
             return None, None
         more, fewer = costs - policy.expected["cost"], (penalty(policy.expected) or 0.0) - errors
         is_dearer, has_fewer = more > _ROUNDING * costs, fewer > _ROUNDING
-        if (has_fewer & ~is_dearer).any():  # a policy in service may be none of the best
+        if (has_fewer & ~is_dearer).any():  # today's policy may lie above the frontier
             return None, None
         is_cheaper = (more < -_ROUNDING * costs) & (fewer < -_ROUNDING)
         of_dearer, of_cheaper = ((more[side] / fewer[side]).tolist() for side in (is_dearer & has_fewer, is_cheaper))
         next_cost, last_cost = min(of_dearer, default=None), max(of_cheaper, default=None)
         if next_cost is not None and last_cost is not None and next_cost < last_cost * (1 - _ROUNDING):
-            return None, None  # above the hull, as a single model may be
+            return None, None  # a single model may lie above the hull
         return next_cost, last_cost
 
     def unsupported_gain(self, policy: AbstractPolicy, target: Target) -> UnsupportedGain | None:
         """Return the gain of a policy over the best single model if held-out queries do not support it, else None.
 
-        They support a gain of 0.001 or more whose held-out estimate is at least minus one standard error.
+        A gain is supported if it is 0.001 or more, and its held-out estimate is not below minus one standard error.
 
         Args:
             policy: a policy from the frontier.
@@ -195,7 +189,7 @@ class Tuned:
         is_compared = target.name in _COMPARED and all(option is None for option in uncompared_options)
         if self.cross_validation is None or not is_compared:
             return None
-        costs, errors = np.asarray(log.cost, float), single_model_errors(log)
+        costs, errors = np.asarray(log.single_cost, float), single_model_errors(log)
         if target.name == "budget":
             best = log.models.index(best_single_for(log, target.value))
         else:
@@ -214,7 +208,7 @@ class Tuned:
     def remarks(self) -> tuple[str, ...]:
         """The advice, the best single model and the notes."""
         single = None if self.comparison is None else self.comparison.single
-        described = None if single is None else single.describe(self.money, self.log.counted.noun)
+        described = None if single is None else single.describe(self.money, self.log.error_kind.noun)
         return (*filter(None, (self.advice, described)), *self.notes)
 
     def describe(self) -> str:
@@ -229,7 +223,7 @@ class Tuned:
             chosen = "of which none is chosen, as no target is given"
         else:
             expected, unit = self.policy.expected, self.money
-            figures = f"{percent(expected['error'])} {self.log.counted.noun} at {unit.full(expected['cost'])}"
+            figures = f"{percent(expected['error'])} {self.log.error_kind.noun} at {unit.full(expected['cost'])}"
             chosen = f"for the target {describe_rungs(self.policy)}: {figures}"
         return "\n".join((self.log.describe(), f"{len(self.frontier.lam):,} policies, {chosen}", *self.remarks))
 
@@ -239,14 +233,14 @@ class Tuned:
         """Return the document of `rcjax tune --json`."""
         document = {
             "models": list(self.model.models),
-            "counted": self.log.counted.noun,
+            "error_kind": self.log.error_kind.noun,
             "model_summary": [model.to_json() for model in self.single_models],
             "frontier": self.frontier.to_json()["frontier"],
         }
         if self.policy is not None:
             document["policy"], document["remarks"] = self.policy.to_json(), list(self.remarks)
         if self.comparison is not None:
-            document["comparison"] = to_json_value(self.comparison)
+            document["comparison"] = self.comparison.to_json()
         return document
 
 
@@ -353,8 +347,12 @@ def _tune_frontier(
 
 
 def _require_affordable(log: Log, budget: float, period: Period | None) -> None:
-    cost, complete = np.asarray(log.cost, float), np.asarray(log.complete)
-    bill = np.asarray(log.query_cost, float)[complete].mean(0) if complete.any() else cost
+    """Raise InfeasibleError if the cheapest model is over the budget, by all its answers and by the complete queries.
+
+    The message gives the larger of the two costs.
+    """
+    cost, complete = np.asarray(log.single_cost, float), np.asarray(log.complete)
+    bill = np.asarray(log.answer_cost, float)[complete].mean(0) if complete.any() else cost
     low, high = sorted((float(cost.min()), float(bill.min())))
     if low > budget * (1 + 1e-9):
         raise InfeasibleError(over_budget_message(budget, high, period))
@@ -376,15 +374,15 @@ def _with_policy(tuned: Tuned, is_assumed: bool) -> Tuned:
     if tuned.target is None:
         return tuned
     policy, certificate, notes = _choose_policy(tuned)
-    comparison, counted = tuned.compare(policy, tuned.target), tuned.log.counted
+    comparison, error_kind = tuned.compare(policy, tuned.target), tuned.log.error_kind
     comparison = dataclasses.replace(comparison, assumed=is_assumed)
-    guarantee = None if certificate is None else certificate.describe(counted.noun)
+    guarantee = None if certificate is None else certificate.describe(error_kind.noun)
     return dataclasses.replace(
         tuned,
         policy=with_provenance(policy, **{COMPARISON: to_json_value(comparison)}),
         certificate=certificate,
         comparison=comparison,
-        notes=(*filter(None, (comparison.last_error(counted), guarantee)), *notes),
+        notes=(*filter(None, (comparison.last_error(error_kind), guarantee)), *notes),
     )
 
 
@@ -403,7 +401,7 @@ def _choose_policy(tuned: Tuned) -> TargetPolicy:
         policy = with_following(policy, follows=spec.follows, period=spec.period)
     elif (gain := tuned.unsupported_gain(policy, target)) is not None:
         policy = single_policy(frontier, tuned.log, gain.model, target)
-        notes = (*notes, gain.describe(f"points of {tuned.log.counted.noun} and money"))
+        notes = (*notes, gain.describe(f"points of {tuned.log.error_kind.noun} and money"))
     limits = (*note_unspent(frontier, policy, target), *note_unsure_limit(frontier, policy, spec))
     notes = (*notes, *limits, *cost_notes, *note_predicted(frontier))
     return TargetPolicy(with_spec(policy, spec), certificate, notes)
@@ -439,7 +437,7 @@ def note_predicted(frontier: Frontier) -> list[str]:
     """Return a note if errors are predictions of the paper's model, and the intervals beside them are by labels."""
     if frontier.is_by_labels or frontier.bands is None:
         return []
-    predicted = f"the {frontier.counted.noun} of a policy is a prediction of the model"
+    predicted = f"the {frontier.error_kind.noun} of a policy is a prediction of the model"
     return [f"{predicted}, its interval is by the labels of this log: the prediction may lie outside"]
 
 
@@ -448,7 +446,7 @@ def note_unspent(frontier: Frontier, policy: AbstractPolicy, target: Target) -> 
     if target.name != "budget" or (cost := float(policy.expected["cost"] or 0.0)) >= (1 - _UNSPENT) * target.value:
         return []
     left = percent(1 - cost / target.value, 0)
-    return [f"{left} of the budget is left: no policy has less {frontier.counted.noun} for it"]
+    return [f"{left} of the budget is left: no policy has less {frontier.error_kind.noun} for it"]
 
 
 def note_unsure_limit(frontier: Frontier, policy: AbstractPolicy, spec: Spec) -> list[str]:
@@ -456,7 +454,7 @@ def note_unsure_limit(frontier: Frontier, policy: AbstractPolicy, spec: Spec) ->
     limit = spec.max_error
     if limit is None or spec.confidence is not None or (penalty(policy.expected) or 0.0) < _AT_LIMIT * limit:
         return []
-    limited = f"the {frontier.counted.noun} may be above {100 * limit:.4g} % as often as below"
+    limited = f"the {frontier.error_kind.noun} may be above {100 * limit:.4g} % as often as below"
     return [f"{limited}: --confidence 95% guarantees the limit"]
 
 
@@ -465,7 +463,7 @@ def describe_models(log: Log, model: FittedModel) -> tuple[SingleModel, ...]:
     sample = sample_queries(log, 0)
     confidence = held_out_confidence(sample, model)
     known = sample.labelled
-    truth = np.asarray(sample.correct)
+    truth, single_cost = np.asarray(sample.correct), log.single_cost
     answered = np.asarray(log.answered)
     seconds = np.full(answered.shape, np.nan) if log.seconds is None else np.asarray(log.seconds, float)
     right = np.asarray(expected_log(log).correct)  # as the frontier counts answers
@@ -474,7 +472,7 @@ def describe_models(log: Log, model: FittedModel) -> tuple[SingleModel, ...]:
             model=name,
             answers=int(rows.sum()),
             accuracy=float(right[rows, j].mean()),
-            cost=float(np.asarray(log.cost)[j]),
+            cost=float(single_cost[j]),
             calibration_error=expected_calibration_error(confidence[known[:, j], j], truth[known[:, j], j]),
             seconds=None if np.isnan(seconds[:, j]).all() else float(np.nanmean(seconds[:, j])),
         )
@@ -526,7 +524,8 @@ def retune(
     if spec.confidence is not None:  # carried queries were tuned on, and cannot guarantee anything
         chosen, held_out = hold_out(chosen, None, spec)
     everything = with_carried_queries(policy, chosen)
-    _warn_of_oddities(chosen if chosen.n_queries >= MIN_QUERIES else everything)  # a few fresh queries may be added
+    # Too few fresh queries to check: check all.
+    _warn_of_oddities(chosen if chosen.n_queries >= MIN_QUERIES else everything)
     if added := everything.n_queries - chosen.n_queries:
         remarks.append(f"tuned on {chosen.n_queries:,} queries of the log and {added:,} that the policy carries")
     if spec.today is None and before.spec.today is not None:

@@ -16,7 +16,7 @@ import rcjax
 from rcjax._base import files
 from rcjax._base.files import write_atomically
 from rcjax.logs import IncompleteLogWarning, read_log
-from rcjax.model.calibrated_models import describe_fit
+from rcjax.model.calibrated_models import fit_provenance
 
 
 def test_a_new_file_has_the_mode_of_any_new_file(tmp_path):
@@ -151,7 +151,7 @@ def log(tmp_path):
 
 
 def test_provenance_records_versions_and_data(log, tmp_path):
-    told = describe_fit(log)
+    told = fit_provenance(log)
     assert told["source"] == "answers.csv"
     assert told["digest"] == log.digest
     assert told["task"] == "choice"

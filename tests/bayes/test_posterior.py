@@ -125,7 +125,7 @@ def test_estimates_of_few_queries_are_shrunk_and_uncertain():
     assert (slopes[30].std(0) > 1.2 * slopes[200].std(0)).all()
     fitted, z = few.reference, np.asarray(few.sites["slope"])[0].mean(0)
     scale = z / np.asarray(few.model.calibrators.coefficients)[..., 1].mean(0)
-    features = jax.vmap(Calibrator.features)(fitted.calibrators, three(30, seed=3).logprob.T)
+    features = jax.vmap(Calibrator.xi)(fitted.calibrators, three(30, seed=3).logprob.T)
     np.testing.assert_allclose(scale, np.nanstd(features, axis=1), rtol=1e-5)  # slopes are of features of one spread
     likeliest = scale * np.asarray(fitted.calibrators.coefficients)[:, 1]
     assert np.ptp(z) < np.ptp(likeliest)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import typer
 from helpers.call_samples import call
 from helpers.command_line import NAMES, TOKEN_PRICES, fail, rows_of, run, succeed, write_folder, write_log
 from helpers.gateway_service import make_policy
@@ -17,7 +18,7 @@ import rcjax
 from rcjax.cli import inputs
 from rcjax.logs.importing.evaluations import write_table
 from rcjax.logs.sources import TABLES
-from rcjax.policy.ladder import Ladder, policy_from_json
+from rcjax.policy.ladder import Ladder, Queries, policy_from_json
 from rcjax.serving.call_log import CallLog
 
 COLUMNS = "80"
@@ -82,6 +83,10 @@ def test_money_and_shares_are_parsed_in_each_spelling():
     for text in ("0.00015", "150/M", "$150/m", "0.15/k", "0.00015/query"):
         assert inputs.money(text) == pytest.approx(1.5e-4)
     assert inputs.fraction("5%") == inputs.fraction("0.05") == 0.05
+    for text in ("2000000/month", "2M/month", "2000k/month", "2 m / month"):
+        assert inputs.queries(text) == Queries(2e6, "month")
+    with pytest.raises(typer.BadParameter, match="'x' is not a number above 0"):
+        inputs.queries("xM/month")
 
 
 # -- tune
@@ -109,10 +114,11 @@ def test_tune_prints_one_json_document(folder):
     assert verdict.startswith("use middle alone for ")
     assert " % of the queries and middle → large for the others: by this log it saves $" in verdict
     assert re.search(
-        r"error than large alone, today's \(assumed: give --today\); at worst \(95 %\) [\d.]+ points more$", verdict
+        r"error than large alone, today's \(assumed: give --today\); at worst \(in 9 logs of 10\) [\d.]+ points more$",
+        verdict,
     )
-    assert single.startswith("middle alone, best for no more money: $")
-    assert last.startswith("each error avoided here costs $")
+    assert single.startswith("middle alone, best single model at or below this price: $")
+    assert last.startswith("a stricter policy would pay $")
     today, alone = document["comparison"]["rivals"]
     assert (today["name"], today["role"], alone["name"]) == ("large", "today", "middle")
     assert today["error_difference"] == pytest.approx(policy.expected["error"] - today["error"])

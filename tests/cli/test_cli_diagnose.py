@@ -64,7 +64,7 @@ def test_a_diagnosis_shows_the_worst_check_of_each_kind(capsys):
         )
     ]
     found = {"models": ["a", "b"], "source": "x/log.csv", "n": 600, "held_out": False}
-    found |= {"remarks": ["a remark"], "counted": "error", "findings": checks}
+    found |= {"remarks": ["a remark"], "error_kind": "error", "findings": checks}
     show_diagnosis(found)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == "log.csv: 2 models, 600 queries that all answered; judged in five folds"
@@ -98,29 +98,30 @@ def shown(capsys, state, *checks, again=False, since=None, **window):
     decision = {"state": state, "headline": f"{state}: it errs", "reasons": ["a reason"], "tune_again": again}
     decision |= {"advice": "tune again" if again else "keep the policy"}
     window = {"looks": 1, "weeks": 0, "described": "", "since": since} | window
-    facts = {"remarks": ["a remark"], "counted": "error", "unlabelled": 0, "findings": checks, "window": window}
+    facts = {"remarks": ["a remark"], "error_kind": "error", "unlabelled": 0, "findings": checks, "window": window}
     show_check(FACTS | facts | {"decision": decision}, "rcjax retune")
     return " ".join(capsys.readouterr().out.split())
 
 
 def test_the_verdict_comes_first_then_what_explains_it(capsys):
-    said = shown(capsys, "worse than promised", one("bad"), one("bad", name="confidences"), one("fine", name="labels"))
-    assert said.index("Worse than promised: it errs.") < said.index("a reason") < said.index("changed see the confid")
+    said = shown(capsys, "worse than expected", one("bad"), one("bad", name="confidences"), one("fine", name="labels"))
+    assert said.index("Worse than expected: it errs.") < said.index("a reason") < said.index("changed see the confid")
     assert "DRIFTED change of error" in said
+    assert "verdict DRIFTED: beyond its limit, which raises the alarm; changed: beyond its limit; it explains" in said
     assert "see the error" not in said  # the verdict says it
     assert said.endswith("Next: keep the policy")
 
 
 def test_the_command_to_tune_again_is_shown_only_if_tuning_again_gains(capsys):
-    again = shown(capsys, "as promised", one("fine"), again=True)
+    again = shown(capsys, "as expected", one("fine"), again=True)
     assert "Tune again. As promised: it errs." in again
     assert again.endswith("Next: tune again: rcjax retune")
-    assert "rcjax retune" not in shown(capsys, "as promised", one("fine"))
+    assert "rcjax retune" not in shown(capsys, "as expected", one("fine"))
 
 
 def test_the_screen_of_a_check_names_the_weeks_and_the_looks(capsys):
     described = "The last 8 weeks, since 2026-01-05, beside what was tuned on; checked weekly (--looks)."
-    said = shown(capsys, "worse than promised", one("bad"), looks=52, described=described, since="2026-02-02")
+    said = shown(capsys, "worse than expected", one("bad"), looks=52, described=described, since="2026-02-02")
     assert described in said
     assert "The deviation is largest from the week of 2026-02-02 on." in said
 
@@ -153,5 +154,5 @@ def test_diagnose_report_and_evaluate_give_the_verdict_of_check(tmp_path):
             assert len(shown_once) == len(document["findings"])
             assert all(shown_once[one["name"], one["subject"]] == one for one in document["check"]["findings"])
         said.append((decision["state"], decision["sentence"], decision["tune_again"], decision["reasons"]))
-    assert said[0][0] == "worse than promised"
+    assert said[0][0] == "worse than expected"
     assert all(one == said[0] for one in said)

@@ -9,7 +9,6 @@ import pytest
 from helpers.command_line import run, succeed, write_folder
 
 import rcjax
-from rcjax._base.codec import to_json_value
 from rcjax._base.figures import Money
 from rcjax.cli import console
 from rcjax.cli.app import COMMANDS, load
@@ -42,6 +41,7 @@ def test_tune_ends_with_the_policy_and_the_next_command(folder, tmp_path):
     assert " → large" in out
     assert "(>: an answer stays if its calibrated confidence" in out
     assert out.splitlines()[-1].strip() == f"rcjax evaluate {tmp_path / 'policy.json'} NEW_LOG.csv"
+    assert re.search(r"^Watching it: 200 shadow queries a week cost \$[\d.]+ a month \(rcjax serve", out, re.MULTILINE)
     assert "Next: before you deploy it, is it as good on queries that are not in this log?" in out
     assert len(out.splitlines()) < 55
     assert not [word for word in JARGON if word in out]
@@ -152,7 +152,7 @@ def test_match_is_not_advised_to_a_user_of_match(monkeypatch, target, advised):
     log = rcjax.sample_log(64, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
     policy = rcjax.tune(log, max_error=0.5, intervals=False).policy
     tuning = {**policy.provenance["tuning"], "max_error": None, "today": None, **target}
-    expected = to_json_value(beside(-0.009, 0.008, fresh=False))
+    expected = beside(-0.009, 0.008, fresh=False).to_json()
     policy = with_provenance(policy, tuning=tuning, comparison=expected)
     monkeypatch.setattr(comparing, "compare_policy", lambda *_, **__: beside(0.03, 0.004, fresh=True))
     document, remarks = compare_fresh(policy, log)
@@ -166,8 +166,8 @@ def test_the_table_has_the_sign_of_the_sentence_and_names_what_stood_when_tuned(
     fresh = dataclasses.replace(promised, fresh=True)
     table = console.comparison_table(fresh, Money(1e6, "million"), "error", promised)
     heads, cells = zip(*((column.header, [*column.cells][-1]) for column in table.columns), strict=True)
-    assert heads[-2:] == ("this policy\nagainst it", "error when tuned\n(against it)")
-    assert cells[-2:] == ("0.3 ± 0.4 more", "12.0 %\n(0.3 ± 0.4 more)")
+    assert heads[-2:] == ("policy minus\nmodel", "error when tuned\n(minus model)")
+    assert cells[-2:] == ("+0.3 ± 0.4", "12.0 %\n(+0.3 ± 0.4)")
     assert "0.3 ± 0.4 points more error than large alone" in fresh.headline(Money(1e6, "million"))
 
 

@@ -10,7 +10,7 @@ from helpers.sample_models import questions, write_models, write_questions
 from test_collect_judges import WithJudge
 
 import rcjax
-from rcjax.policy.counted import Reference
+from rcjax.policy.error_kind import Reference
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 

@@ -10,7 +10,7 @@ import pytest
 
 import rcjax
 from rcjax.logs.log import CELL, QUERY, Cells
-from rcjax.policy.counted import Reference
+from rcjax.policy.error_kind import Reference
 
 N, MODELS = 4, ("small", "large")
 ROWS = {

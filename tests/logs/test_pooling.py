@@ -75,7 +75,7 @@ def test_fields_of_one_log_alone_are_pooled_with_unknown_values(logs):
     assert (back.answer, back.labelled.sum()) == (None, 3 * 240)
     scored = dataclasses.replace(fresh, correct=jax.device_put(np.full((100, 3), 0.5)), scores=rcjax.policy.Scores())
     assert set(np.unique(pool_logs(carried(old), scored).correct)) == {0.0, 0.5, 1.0}
-    assert pool_logs(carried(scored), old).counted.noun == "score lost"
+    assert pool_logs(carried(scored), old).error_kind.noun == "score lost"
 
 
 def test_times_are_carried_as_weeks(logs):

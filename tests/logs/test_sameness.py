@@ -5,7 +5,7 @@ import pytest
 
 import rcjax
 from rcjax.logs.errors import LogError
-from rcjax.policy.counted import Reference
+from rcjax.policy.error_kind import Reference
 
 DIFFERENCES = Reference("large", counts="differences")
 

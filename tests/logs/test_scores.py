@@ -7,7 +7,7 @@ import pytest
 from rcjax import LogError, read_log
 from rcjax.logs.kept_sample import describe_kept_sample, read_kept_sample
 from rcjax.logs.labels import label_sheet
-from rcjax.policy.counted import Scores
+from rcjax.policy.error_kind import Scores
 from rcjax.tuning.certify import overlap
 
 N = 96

@@ -88,7 +88,7 @@ def test_a_fit_counts_the_atoms_and_fits_the_rest():
         assert mass[place] == np.mean(np.asarray(x) == value)
     assert not mass[3:].any()
     assert float(distance(fitted, x)) < 0.01
-    repeated = jax.jit(fit_marginal)(x, np.ones(5000, bool), near=fitted)
+    repeated = jax.jit(fit_marginal)(x, np.ones(5000, bool), start=fitted)
     np.testing.assert_array_equal(repeated.atoms.mass, mass)
 
 

@@ -97,7 +97,7 @@ def small(log):
 def near(log, model):
     """The fit of a log from that of another one."""
     options = {"transform": "choice", "family": type(model.copulas)}
-    return fit_arrays((log.logprob, log.correct, log.answered), **options, near=model.marginals)
+    return fit_arrays((log.logprob, log.correct, log.answered), **options, start=model.marginals)
 
 
 @pytest.mark.thorough

@@ -12,6 +12,7 @@ from rcjax._base.figures import Money
 from rcjax.policy import Answer, Calibration, Defer, Ladder, Policy, Rule
 from rcjax.policy.comparison import Comparison, Rival, UnsupportedGain, advise, describe_rungs, recorded_comparison
 from rcjax.policy.decisions import Agreement
+from rcjax.policy.error_kind import ERRORS, Reference, Scores
 
 MONTH, MILLION = Money(1e8, "month"), Money(1e6, "million")
 
@@ -21,16 +22,17 @@ def beside(more=0.003, se=0.006, cost=5e-5, today=2e-4, **rest):
     return Comparison(0.12 + more, cost, 300, rest.pop("fresh", False), (rival,), **rest)
 
 
+MORE = "at 0.3 ± 0.6 points more error (300,000 more wrong answers a month) than large alone, today's"
 SENTENCES = [
-    ({}, "saves $15,000 of $20,000 a month (75 %), at 0.3 ± 0.6 points more error than large alone, today's"),
-    ({"cost": 3e-4}, "costs $30,000 instead of $20,000 a month, at 0.3 ± 0.6 points more error than "),
-    ({"cost": 2e-4}, "costs the same, $20,000 a month, at 0.3 ± 0.6 points more error than large alone, today's"),
-    ({"more": -0.02}, "saves $15,000 of $20,000 a month (75 %), at 2.0 ± 0.6 points less error than large alone"),
+    ({}, f"saves $15,000 of $20,000 a month (75 %), {MORE}"),
+    ({"cost": 3e-4}, f"costs $30,000 instead of $20,000 a month, {MORE}"),
+    ({"cost": 2e-4}, f"costs the same, $20,000 a month, {MORE}"),
+    ({"more": -0.02}, "saves $15,000 of $20,000 a month (75 %), at 2.0 ± 0.6 points less error (2,000,000 fewer wrong"),
     (
         {"more": -4e-4},
         "saves $15,000 of $20,000 a month (75 %), at the same error (± 0.6 points) as large alone, today's",
     ),
-    ({"assumed": True, "fresh": True}, "saves $15,000 of $20,000 a month (75 %), at 0.3 ± 0.6 points more error than "),
+    ({"assumed": True, "fresh": True}, f"saves $15,000 of $20,000 a month (75 %), {MORE} (assumed: give --today); at"),
     ({"more": 0.0, "se": 0.0, "cost": 2e-4}, "costs $20,000 a month as before"),
     ({"cost": 0.0, "today": 0.0}, "costs the same, $0 a month, at "),
     ({"today": 0.0}, "costs $5,000 instead of $0 a month, at "),
@@ -51,11 +53,37 @@ def test_the_headline_ends_with_a_gain_that_is_not_supported():
 
 def test_the_headline_says_the_worst_case_and_once_that_todays_is_assumed():
     for more, worst in ((0.003, "1.3 points more"), (-0.02, "1.0 points less"), (-0.0098, "the same")):
-        assert beside(more).headline(MONTH).endswith(f"large alone, today's; at worst (95 %) {worst}")
+        for fresh, how in ((False, "in 9 logs of 10"), (True, "95 %")):
+            said = beside(more, fresh=fresh).headline(MILLION)
+            assert said.endswith(f"large alone, today's; at worst ({how}) {worst}")
     said = beside(assumed=True).headline(MONTH)
-    assert "large alone, today's (assumed: give --today); at worst (95 %)" in said
+    assert "large alone, today's (assumed: give --today); at worst (in 9 logs of 10)" in said
     assert beside(0.0, 0.0, 2e-4, assumed=True).headline(MONTH).endswith("as before (assumed: give --today)")
-    assert "at worst" not in beside(fresh=True).headline(MONTH)
+
+
+def test_errors_are_counted_for_the_period_of_the_money():
+    said = beside(0.0032, 0.0035, fresh=True).headline(Money(2e6, "month"))
+    assert said.startswith(
+        "saves $300 of $400 a month (75 %), at 0.3 ± 0.4 points more error (6,400 more wrong answers "
+    )
+    assert said.endswith("a month) than large alone, today's; at worst (95 %) 0.9 points more (18,000)")
+    assert "(40,000 fewer wrong answers a month)" in beside(-0.02).headline(Money(2e6, "month"))
+    assert "wrong answers" not in beside().headline(MILLION)
+    for not_counted in ({"abstain_price": 0.3}, {}):
+        counted = ERRORS if not_counted else Scores().error_kind
+        assert "00)" not in beside(**not_counted).headline(Money(2e6, "month"), counted)
+    assert "600,000 more different answers a month" in beside(0.006).headline(MONTH, Reference("large").error_kind)
+
+
+def test_the_saving_is_the_difference_of_the_printed_bills_with_its_standard_error():
+    dear = Rival("large", "today", 0.12, 1.6316e-3, 0.003, 0.006, saving_se=2.31e-5)
+    comparison = Comparison(0.123, 9.064e-4, 300, True, (dear,))
+    assert comparison.headline(Money(1e6, "month")).startswith("saves $726 ± 23 of $1,632 a month (44 %), at ")
+    row = comparison.to_json()["rivals"][0]
+    assert row["saving"] == pytest.approx(7.252e-4)
+    assert row["saving_interval"] == pytest.approx([7.252e-4 - 1.645 * 2.31e-5, 7.252e-4 + 1.645 * 2.31e-5])
+    assert row["error_difference_upper"] == pytest.approx(0.003 + 1.645 * 0.006)
+    assert read_value(Comparison, comparison.to_json(), "") == comparison
 
 
 def test_a_cascade_that_gains_nothing_is_doubted():
@@ -81,8 +109,9 @@ def test_the_last_error_names_the_steps_that_there_are():
     said = [
         Comparison(0.1, 1e-4, 300, True, (), *costs).last_error() for costs in ((), (2.0,), (None, 1.0), (2.0, 2.0))
     ]
-    one, two = "avoided costs $1.00", "costs $2.00"
-    assert said == [None, f"the next error avoided {two}", f"the last error {one}", f"each error avoided here {two}"]
+    stricter = "a stricter policy would pay $2.00 for each error that it avoids"
+    cheaper = "a cheaper policy would save $1.00 for each error that it adds"
+    assert said == [None, stricter, cheaper, f"{stricter}; a cheaper one would save as much for each that it adds"]
 
 
 def test_more_and_less_follow_the_sign_of_the_figures():
@@ -98,7 +127,7 @@ def test_the_table_has_the_figures_of_the_headline():
     rows = beside(more=-0.02).rows(MONTH)
     assert rows == [
         ("this policy", "5,000", "10.0 %", ""),
-        ("large alone, today's", "20,000", "12.0 %", "2.0 ± 0.6 less"),
+        ("large alone, today's", "20,000", "12.0 %", "-2.0 ± 0.6"),
     ]
 
 

@@ -14,9 +14,9 @@ from tiers import examples
 import rcjax
 from rcjax.policy import Defer, Ladder, Policy, Rule, load_policy, policy as policy_module
 from rcjax.policy.ladder import policy_from_json
-from rcjax.policy.policy import draw_lot
+from rcjax.policy.policy import hash_to_uniform
 from rcjax.policy.spec import Target
-from rcjax.solving.frontier.hull import lower_hull, thin_hull
+from rcjax.solving.frontier.points import lower_hull, thin_hull
 
 CHEAP = make_policy(expected={"error": 0.3, "cost": 1e-5, "error_low": 0.25, "level": 0.9})
 DEAR = make_policy(
@@ -60,7 +60,7 @@ def test_a_query_draws_its_rung_by_the_documented_hash():
 
 
 def test_lots_of_queries_are_uniform_and_purposes_are_independent():
-    lots = np.array([[draw_lot(purpose, i) for i in range(20_000)] for purpose in ("rung", "shadow")])
+    lots = np.array([[hash_to_uniform(purpose, i) for i in range(20_000)] for purpose in ("rung", "shadow")])
     assert ((lots >= 0) & (lots < 1)).all()
     counts = np.histogram2d(*lots, bins=10, range=[[0, 1], [0, 1]])[0]
     chi2 = ((counts - 200) ** 2 / 200).sum()  # 99 degrees of freedom: its mean, with a deviation of 14

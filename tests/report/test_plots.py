@@ -10,6 +10,7 @@ from helpers.submodels import of_models
 from matplotlib.figure import Figure
 
 import rcjax
+from rcjax._base.figures import Money
 from rcjax.report import plots
 from rcjax.solving.frontier.points import Bands
 from rcjax.tuning.diagnostics.findings import Promise
@@ -64,7 +65,11 @@ def test_a_frontier_has_a_line_a_band_points_and_the_models(ax):
     np.testing.assert_allclose(predicted.get_xydata(), [[10, 0.3], [20, 0.2], [30, 0.1]])
     np.testing.assert_allclose(seen.get_xydata(), [[11, 0.31], [22, 0.21], [33, 0.11]])
     assert seen.get_marker() == "o"
-    assert legend(ax) == ["90 % band", "promised", "seen, held out"]
+    assert ax.get_xlabel() == "cost, dollars per million queries"
+    monthly = Figure().add_subplot()
+    plots.plot_error_cost(monthly, promise(), money=Money(2e6, "month"))
+    assert (monthly.get_xlabel(), monthly.lines[0].get_xdata()[0]) == ("cost, dollars a month", pytest.approx(20))
+    assert legend(ax) == ["90 % band", "expected", "seen, held out"]
     assert [(text.get_text(), text.xy) for text in ax.texts] == [
         ("small", (pytest.approx(10), 0.35)),
         ("large", (pytest.approx(40), 0.12)),

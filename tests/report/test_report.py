@@ -89,7 +89,7 @@ def test_the_reasons_of_a_decision_keep_the_capital_letters_of_names(report, log
 
 def test_a_page_on_a_policy_that_broke_its_promise_says_so_before_it_says_use(report, logs):
     check = rcjax.check_policy(report.policy, logs[1], retuning=False)
-    decision = dataclasses.replace(check.decision, state="worse than promised", advice="tune again")
+    decision = dataclasses.replace(check.decision, state="worse than expected", advice="tune again")
     page = dataclasses.replace(report, check=dataclasses.replace(check, decision=decision)).to_html()
     assert page.index("On the fresh queries: tune again (") < page.index('<p class="headline">Use ')
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 #: Costs of the random models lie between 1 and 30.
 LAM = np.geomspace(1e-3, 0.1, 8)
-SEARCHES = ("all", "full", "adaptive")
+CASCADE_SETS = ("all", "full", "adaptive")
 
 
 def loss(frontier):
@@ -95,19 +95,19 @@ def test_the_last_model_of_a_cascade_abstains_and_no_other(demo, demo_lam, searc
     assert (abstains == (np.arange(len(demo.models)) == last[:, None])).all()
 
 
-@pytest.mark.parametrize("search", thorough(SEARCHES, lambda search: search != "all"))
+@pytest.mark.parametrize("search", thorough(CASCADE_SETS, lambda search: search != "all"))
 def test_no_model_abstains_for_more_than_an_error(demo, demo_lam, search):
     without = solve_frontier(demo, lam=demo_lam, cascades=search)
     assert without.abstention is None
     assert without.abstain_thresholds is None
-    for price in (1.0, 50, np.inf):
+    for price in (1.0, 50):
         result = solve_frontier(demo, lam=demo_lam, cascades=search, abstain_price=price)
         for name in ("error", "cost", "members", "status"):
             np.testing.assert_array_equal(getattr(result, name), getattr(without, name), err_msg=name)
         for name in ("bounds", "actions"):
             np.testing.assert_array_equal(getattr(result.policies, name), getattr(without.policies, name), err_msg=name)
-        assert result.abstain_price == (None if price == np.inf else price)
-        assert price == np.inf or not np.any(result.abstention)
+        assert result.abstain_price == price
+        assert not np.any(result.abstention)
         assert result.policy_at(3).rules == without.policy_at(3).rules
     nearly = solve_frontier(demo, lam=demo_lam, cascades=search, abstain_price=1 - 1e-12)
     np.testing.assert_allclose(loss(nearly), loss(without), rtol=1e-9)
@@ -136,9 +136,9 @@ def test_an_abstention_counts_at_its_price_in_every_target(demo):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"abstain_price": -0.1}, "abstain_price is -0.1; .* at least 0"),
-        ({"abstain_price": np.nan}, "abstain_price is nan"),
-        ({"abstain_price": "0.3"}, "abstain_price must be a number, not a text"),
+        ({"abstain_price": -0.1}, "abstain_price must be between 0 and 1e"),
+        ({"abstain_price": np.nan}, "abstain_price must be .*, but it is nan"),
+        ({"abstain_price": "0.3"}, "abstain_price must be a number"),
     ],
 )
 def test_invalid_abstain_prices_are_refused(demo, options, message):

@@ -14,12 +14,13 @@ from hypothesis import given, settings, strategies as st
 from scipy.optimize import minimize_scalar
 
 import rcjax
+from rcjax._core.batching import join
 from rcjax.model.calibrated_models import pairs
 from rcjax.model.fitting import fit
 from rcjax.policy.comparison import describe_rungs
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.points import NEVER_ANSWER
-from rcjax.tuning.candidates import CandidateRows, LabelledAnswers, ScoringOptions, concatenate
+from rcjax.tuning.candidates import Blending, CalibratedRows, TrainingRows
 from rcjax.tuning.replaying.walk import loss_terms, loss_terms_on_log
 from rcjax.tuning.scoring import estimate_wrong, score_agreement, score_candidates
 
@@ -35,7 +36,8 @@ judged_by = jax.jit(score_agreement)
 def judged(log, query_cost=COST, **how):
     """`score_agreement` of (confidence, conditional, correct, present, answer)."""
     *rows, answer = log
-    return judged_by(CandidateRows(*rows, np.broadcast_to(query_cost, rows[0].shape), answer), ScoringOptions(**how))
+    rows = CalibratedRows(*rows, np.broadcast_to(query_cost, rows[0].shape), answer, how.pop("signal_cost", None))
+    return judged_by(rows, Blending(**how))
 
 
 def random_log(seed, missing=0.1, unknown=0.15):
@@ -131,17 +133,18 @@ def test_candidates_are_those_of_the_definition(seed):
         assert cuts[-1] == NEVER_ANSWER
 
 
+@pytest.mark.parametrize("signals", [0.0, 0.4])
 @pytest.mark.parametrize("abstaining", [False, True])
-def test_a_candidate_costs_and_abstains_as_its_walk_does(abstaining):
+def test_a_candidate_costs_and_abstains_as_its_walk_does(abstaining, signals):
     """On complete queries, the shares of the estimate are those of the policy that it becomes."""
     confidence, conditional, correct, _, answer = random_log(5)
     everyone, query_cost = np.ones((N, K), bool), query_costs_at_random(5)
-    worth = jnp.array(WORTH) if abstaining else None
-    trial = jax.tree.map(
-        np.asarray, judged((confidence, conditional, correct, everyone, answer), query_cost, abstain_worth=worth)
-    )
+    how = {"abstain_worth": jnp.array(WORTH) if abstaining else None}
+    signal_cost = signals * query_cost if signals else None
+    trial = judged((confidence, conditional, correct, everyone, answer), query_cost, signal_cost=signal_cost, **how)
+    trial = jax.tree.map(np.asarray, trial)
     places = np.flatnonzero(np.isfinite(trial.penalty))
-    walked = loss_terms(confidence, correct, query_cost, trial.take(places).policies(), answer)
+    walked = loss_terms(confidence, correct, query_cost, trial.take(places).policies(), answer, signal_cost)
     np.testing.assert_allclose(np.asarray(walked.cost).mean(1), trial.cost[places], rtol=1e-12)
     np.testing.assert_allclose(np.asarray(walked.abstained).mean(1), trial.abstention[places], atol=1e-12)
 
@@ -163,8 +166,8 @@ def model(log):
 
 def tune_by_labels(calibrators, rows, query_cost, lam):
     """(L,) the best policy for each λ (L,)."""
-    pairs, answers = score_candidates(calibrators, rows, query_cost, ScoringOptions())
-    return (pairs if answers is None else concatenate(pairs, answers)).best(lam)
+    pairs, answers = score_candidates(calibrators, rows, query_cost, Blending())
+    return (pairs if answers is None else join([pairs, answers])).best(lam)
 
 
 @pytest.mark.thorough
@@ -172,10 +175,10 @@ def test_what_is_expected_is_what_is_seen_on_many_queries(model, log):
     """Expected errors, told by 300 labels, against those counted on 20,000 queries."""
     lam = np.geomspace(10.0, 1e5, 12)
     fresh = make_log(20_000, 0.0, seed=1)
-    rows = LabelledAnswers(log.logprob, log.correct, log.answered, log.answer)
+    rows = TrainingRows(log.logprob, log.correct, log.answered, log.answer)
     policies = tune_by_labels(model.calibrators, rows, log.cost, lam)
     expected = estimate_wrong(model.calibrators, rows, log, [policies])[0].mean(1)
-    terms = loss_terms_on_log(model.calibrators, policies.policies(), fresh, fresh.correct, fresh.cost)
+    terms = loss_terms_on_log(model.calibrators, policies.policies(), fresh, fresh.correct, fresh.query_cost)
     seen = np.asarray(terms.wrong).mean(1)
     np.testing.assert_allclose(expected, seen, atol=0.05)
     assert np.abs(expected - seen).mean() < 0.025
@@ -183,12 +186,12 @@ def test_what_is_expected_is_what_is_seen_on_many_queries(model, log):
 
 @pytest.mark.thorough
 def test_labels_left_out_of_what_may_be_learnt_change_nothing(model, log):
-    rows = LabelledAnswers(log.logprob, log.correct, log.answered, log.answer)
+    rows = TrainingRows(log.logprob, log.correct, log.answered, log.answer)
     policies = tune_by_labels(model.calibrators, rows, log.cost, np.array([100.0, 3000.0]))
     half = np.asarray(log.answered) & (np.arange(300) < 150)[:, None]
     other = np.where(half, np.asarray(log.correct), ~np.asarray(log.correct))
     one, two = (
-        estimate_wrong(model.calibrators, LabelledAnswers(log.logprob, labels, half), log, [policies])
+        estimate_wrong(model.calibrators, TrainingRows(log.logprob, labels, half), log, [policies])
         for labels in (np.asarray(log.correct), other)
     )
     np.testing.assert_allclose(one, two, atol=1e-9)

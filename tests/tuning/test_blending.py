@@ -9,9 +9,9 @@ from scipy.optimize import minimize
 
 from rcjax.model.calibrated_models import fit_calibrated
 from rcjax.model.label_outcomes import deal_folds
-from rcjax.tuning import blending, candidates
-from rcjax.tuning.blending import estimate_blending
-from rcjax.tuning.candidates import ScoringOptions, draw_enough
+from rcjax.tuning import candidates, scoring
+from rcjax.tuning.candidates import Blending, draw_enough
+from rcjax.tuning.scoring import estimate_blending
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -21,13 +21,13 @@ def test_without_enough_labels_weights_are_the_defaults():
     gaps = np.ones((60, 3), bool)
     gaps[9:, 1] = False
     for few in (log.select(["m0"]), log.take(slice(9)), make_log(60, 3, seed=4, answered=gaps)):
-        assert estimate_blending(few, fit_calibrated(few).calibrators) == ScoringOptions()
-    assert ScoringOptions().label == 0.25
+        assert estimate_blending(few, fit_calibrated(few).calibrators) == Blending()
+    assert Blending().label == 0.25
 
 
 def test_weights_are_of_queries_drawn_from_the_whole_log(monkeypatch):
     monkeypatch.setattr(candidates, "ENOUGH_QUERIES", 100)
-    monkeypatch.setattr(blending, "ENOUGH_QUERIES", 100)
+    monkeypatch.setattr(scoring, "ENOUGH_QUERIES", 100)
     log = make_log(200, 3, seed=4)
     first, drawn = (log.take(rows) for rows in (np.arange(100), draw_enough(np.arange(200))))
     found = estimate_blending(log, fit_calibrated(log).calibrators)
@@ -86,7 +86,7 @@ def test_weights_have_the_least_squares_of_a_grid():
     for number in range(200):
         rows = rng.normal(size=(1 + number % 3, 2)) * 10.0 ** rng.integers(-3, 3)
         square, product = rows.T @ rows, rng.normal(size=2) * (number % 7 > 0) * 10.0 ** rng.integers(-3, 3)
-        found = blending._least_squares(square, product)
+        found = scoring._least_squares(square, product)
         misfits = [(x * (x @ square)).sum(-1) - 2 * x @ product for x in (found, grid)]
         assert (found >= 0).all()
         assert found.sum() <= 1 + 1e-12

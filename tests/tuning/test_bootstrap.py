@@ -6,7 +6,7 @@ import scipy.stats
 from helpers.selection_references import CUTS, draws_of, fixed_frontier, make_log
 
 import rcjax
-from rcjax.tuning.bootstrapping import bootstrap, quantiles, search_optimism
+from rcjax.tuning.bootstrapping import bootstrap, percentile_intervals, search_optimism
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -141,7 +141,7 @@ def test_of_normal_replicates_the_interval_is_students(n, level, tolerance):
     """Replicates are the quantiles of the bootstrap of means of n with standard errors 1 and 2."""
     normal = scipy.stats.norm.ppf((np.arange(20_001) + 0.5) / 20_001)
     spread = np.stack([normal, 3 + 2 * normal], axis=1) * np.sqrt((n - 1) / n)
-    ends = quantiles(spread, n, level)
+    ends = percentile_intervals(spread, n, level)
     half = scipy.stats.t.ppf((1 + level) / 2, n - 1) * np.array([[1], [2]])
     np.testing.assert_allclose(ends - spread.mean(0)[:, None], half * np.array([-1, 1]), rtol=tolerance)
 
@@ -149,7 +149,7 @@ def test_of_normal_replicates_the_interval_is_students(n, level, tolerance):
 def test_intervals_are_skewed_as_the_figure_is():
     """A share near 0 may be larger than seen by more than it may be smaller."""
     share = 0.05 - np.random.default_rng(0).binomial(60, 0.05, (4000, 1)) / 60
-    ((low, high),) = quantiles(share, 60, 0.9)
+    ((low, high),) = percentile_intervals(share, 60, 0.9)
     assert high > -low > 0
 
 

@@ -10,11 +10,11 @@ from helpers.selection_references import draws_of, make_log
 
 import rcjax
 from rcjax.model.calibrated_models import fit_calibrated
-from rcjax.solving.frontier.hull import lower_hull
+from rcjax.solving.frontier.points import lower_hull
 from rcjax.tuning import bootstrapping
-from rcjax.tuning.blending import estimate_blending
-from rcjax.tuning.bootstrapping import bootstrap, quantiles
+from rcjax.tuning.bootstrapping import bootstrap, percentile_intervals
 from rcjax.tuning.candidates import RESAMPLED_RUNGS
+from rcjax.tuning.scoring import estimate_blending
 from rcjax.tuning.search import search_of
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -44,12 +44,12 @@ def selected(log):
 def test_pairs_by_labels_are_chosen_again_from_each_draw(log, selected):
     """The corners of the hull of all pairs and models."""
     frontier, _ = selected
-    draws, options = draws_of(0, N, B), estimate_blending(log, fit_calibrated(log).calibrators)
+    draws, blending = draws_of(0, N, B), estimate_blending(log, fit_calibrated(log).calibrators)
     again = search_of(frontier.spec).draw_tuner(frontier, log)
     for draw in draws:
-        _, policies = again(log, draw)
+        _, policies = again(draw)
         assert policies.first.shape == (RESAMPLED_RUNGS,)
-        every = useful(every_policy(log.take(draw), np.ones((N, 2), bool), options), 2)
+        every = useful(every_policy(log.take(draw), np.ones((N, 2), bool), blending), 2)
         error, cost = np.array([own[3:5] for own in every]).T
         corners = lower_hull(cost, error)
         for rung in range(RESAMPLED_RUNGS):
@@ -63,15 +63,15 @@ def test_at_prices_pairs_are_chosen_again_from_each_draw_as_the_whole_log_judges
     bare = dataclasses.replace(frontier, cost=frontier.cost * 0)
     fold = np.arange(N) % 5
     draws = np.stack([np.flatnonzero(fold != number) for number in range(5)])
-    again, pairs, options = (
+    again, pairs, blending = (
         search_of(bare.spec).draw_tuner(bare, log, np.arange(6)),
         0,
         estimate_blending(log, fit_calibrated(log).calibrators),
     )
     for draw in draws:
-        _, policies = again(log, draw)
+        _, policies = again(draw)
         part = log.take(draw)
-        every = useful(every_policy(part, np.ones((len(draw), 2), bool), options), 2)
+        every = useful(every_policy(part, np.ones((len(draw), 2), bool), blending), 2)
         error, cost = np.array([own[3:5] for own in every]).T
         for g, price in enumerate(np.asarray(frontier.lam)):
             best = every[best_for(error, cost, lam=price)]
@@ -101,7 +101,7 @@ def test_an_interval_at_a_budget_is_of_replicates_each_at_its_own_position(log):
         return np.interp(money, np.asarray(one.spent)[order], np.asarray(one.error)[order])
 
     noise = error_for(whole) - np.stack([error_for(one) for one in seen])
-    width = np.diff(quantiles(noise, N, 0.9))[:, 0]
+    width = np.diff(percentile_intervals(noise, N, 0.9))[:, 0]
     inner = slice(1, -1)  # at the ends an interval is cut off, or the frontier is
     np.testing.assert_allclose(np.diff(np.asarray(bands.error))[inner, 0], width[inner], rtol=1e-6)
 
@@ -126,7 +126,7 @@ def test_cascades_of_the_model_are_solved_again_from_each_draw(three):
     tune_again = search_of(frontier.spec).draw_tuner(frontier, log, np.arange(4))
     differences = []
     for b in range(4):
-        again, (calibrators, policies) = rcjax.fit(log.take(draws[b])), tune_again(log, draws[b])
+        again, (calibrators, policies) = rcjax.fit(log.take(draws[b])), tune_again(draws[b])
         np.testing.assert_allclose(calibrators.coefficients, again.calibrators.coefficients, rtol=1e-6, atol=1e-9)
         whole = rcjax.solve_frontier(again, lam=frontier.lam)
         near = dataclasses.replace(whole, policies=policies)

@@ -13,9 +13,9 @@ from rcjax.model.calibrated_models import pairs
 from rcjax.solving.frontier.points import NEVER_ANSWER, lam_range
 from rcjax.tuning.candidates import (
     MAX_THRESHOLDS,
-    CandidateRows,
-    LabelledAnswers,
-    ScoringOptions,
+    Blending,
+    CalibratedRows,
+    TrainingRows,
     calibrate_conditionally,
     even_parts,
     recentre,
@@ -31,7 +31,7 @@ COLUMNS = ("first", "second", "threshold", "penalty", "cost")  # of candidates t
 COST = np.array(COSTS[:K])
 QUERY_COST = np.tile(COST, (N, 1))
 BLEND = (0.5, 0.2)
-score_jitted = jax.jit(lambda *rows: score_pairs(CandidateRows(*rows), ScoringOptions(*BLEND)))
+score_jitted = jax.jit(lambda *rows: score_pairs(CalibratedRows(*rows), Blending(*BLEND)))
 crossing = jax.jit(calibrate_conditionally, static_argnums=3)
 
 
@@ -88,18 +88,34 @@ def test_label_errors_and_costs_are_those_of_a_walk(seed):
     """Whatever is expected, and without any of that the error too, as the queries' own costs have it."""
     confidence, conditional, correct, present = random_log(seed, missing=0.0)
     query_cost = COST * np.random.default_rng(seed).uniform(0.2, 5, (N, K))
-    rows = CandidateRows(confidence, conditional, correct, present, query_cost)
+    rows = CalibratedRows(confidence, conditional, correct, present, query_cost)
     (found, label_penalty), (plain, plain_label_penalty) = (
-        judged_by(rows, ScoringOptions(*weights)) for weights in ((0.5, 0.2), (0.0, 0.0))
+        judged_by(rows, Blending(*weights)) for weights in ((0.5, 0.2), (0.0, 0.0))
     )
     kept = np.flatnonzero(np.isfinite(found.penalty))
-    losses = jax.jit(loss_terms)(confidence, correct, query_cost, found.policies(xp=jnp))
+    losses = jax.jit(loss_terms)(confidence, correct, query_cost, found.policies())
     wrong, spent, abstained = (np.asarray(loss)[kept] for loss in losses)
     assert not abstained.any()
     assert (np.abs(wrong.mean(1) - found.penalty[kept])[K:] > 1e-3).any()
     for one in (label_penalty, plain_label_penalty, plain.penalty):
         np.testing.assert_allclose(wrong.mean(1), one[kept], atol=1e-12)
     np.testing.assert_allclose(spent.mean(1), found.cost[kept], rtol=1e-12)
+
+
+@pytest.mark.parametrize("worth", [None, 0.3])
+def test_a_question_that_a_policy_does_not_ask_is_not_in_its_cost(worth):
+    """Single models and the second of a pair are not asked how sure they are, unless they may abstain."""
+    confidence, conditional, correct, present = random_log(0, missing=0.0)
+    query_cost = COST * np.random.default_rng(0).uniform(0.2, 5, (N, K))
+    rows = CalibratedRows(confidence, conditional, correct, present, query_cost, signal_cost=query_cost / 3)
+    found, _ = judged_by(rows, Blending(abstain_worth=None if worth is None else jnp.asarray(worth)))
+    kept = np.flatnonzero(np.isfinite(found.penalty))
+    losses = loss_terms(confidence, correct, query_cost, found.policies(), signal_cost=query_cost / 3)
+    np.testing.assert_allclose(np.asarray(losses.cost)[kept].mean(1), found.cost[kept], rtol=1e-12)
+    is_alone = np.asarray(found.abstention)[:K] == 0
+    assert is_alone.any()
+    assert (worth is None) == is_alone.all()
+    np.testing.assert_allclose(found.cost[:K], np.where(is_alone, 2 / 3, 1) * query_cost.mean(0), rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -149,13 +165,13 @@ def test_the_confidence_of_one_model_calibrates_another_as_in_statsmodels():
 
 def tune_by_labels(calibrators, rows, query_cost, lam):
     """(L,) the best policy for each λ (L,)."""
-    return score_candidates(calibrators, rows, query_cost, ScoringOptions())[0].best(lam).policies()
+    return score_candidates(calibrators, rows, query_cost, Blending())[0].best(lam).policies()
 
 
 def test_by_labels_the_best_single_model_or_pair_is_chosen_by_its_bills():
     log = make_log(120, 2, seed=1)
     lam = lam_range(np.asarray(log.cost), 40)
-    rows = LabelledAnswers(log.logprob, log.correct, log.answered)
+    rows = TrainingRows(log.logprob, log.correct, log.answered)
     tuned, by_mean = (
         tune_by_labels(rcjax.fit(log).calibrators, rows, cost, lam) for cost in (impute_query_cost(log), log.cost)
     )
@@ -173,7 +189,7 @@ def test_by_labels_the_best_single_model_or_pair_is_chosen_by_its_bills():
 def test_expected_labels_are_shifted_to_the_mean_of_the_labels(xp):
     rng = np.random.default_rng(0)
     expected, right, present = rng.uniform(size=30), rng.uniform(size=30) < 0.4, rng.uniform(size=30) < 0.7
-    moved = np.asarray(recentre(xp.asarray(expected), xp.asarray(right), xp.asarray(present), xp))
+    moved = np.asarray(recentre(xp.asarray(expected), xp.asarray(right), xp.asarray(present)))
     assert moved[present].mean() == pytest.approx(right[present].mean())
     np.testing.assert_allclose(np.diff(moved), np.diff(expected), atol=1e-12)
     np.testing.assert_array_equal(recentre(expected, right, np.zeros(30, bool)), expected)

@@ -7,10 +7,10 @@ import pytest
 
 import rcjax
 from rcjax.model.calibrated_models import fit_calibrated
-from rcjax.tuning import scoring
-from rcjax.tuning.candidates import LabelledAnswers, ScoringOptions
+from rcjax.tuning.candidates import Blending, TrainingRows
+from rcjax.tuning.chains import are_verdicts, score_chains
 from rcjax.tuning.replaying.replay import replay_queries
-from rcjax.tuning.scoring import are_verdicts, impute_query_cost, score_candidates, score_chains
+from rcjax.tuning.scoring import impute_query_cost, score_candidates
 
 NAMES = ("small", "small@2", "middle", "middle@2", "large")
 COSTS = np.array([1.0, 1.0, 4.0, 4.0, 20.0]) * 1e-3
@@ -39,14 +39,15 @@ def tuned_error(log, fresh, budget):
     return tuned, float(walked.wrong.mean()), float(walked.spent.mean())
 
 
-@pytest.mark.parametrize("n", [60, 6_000])
-def test_chains_are_walked_as_the_replay_walks_them(n):
+@pytest.mark.parametrize(("n", "signals"), [(60, None), (60, 0.5), (6_000, None)])
+def test_chains_are_walked_as_the_replay_walks_them(n, signals):
     """Chains of a large log, too, are scored on all queries, as pairs are."""
     log = rcjax.read_log(tasks(n))
     logprob, correct, query_cost = (np.asarray(column) for column in (log.logprob, log.correct, log.query_cost))
     assert are_verdicts(logprob, np.asarray(log.answered))
     confidence = np.where(logprob == 0, 0.8, 0.2)
-    chains = score_chains(confidence, correct.astype(float), log.complete, query_cost)
+    signal_cost = None if signals is None else signals * query_cost
+    chains = score_chains(confidence, correct.astype(float), log.complete, query_cost, signal_cost)
     policies = chains.policies()
     assert {*policies.members.sum(1).tolist()} <= {3, 4, 5}
     for at in range(0, len(chains.cost), 5):
@@ -59,7 +60,8 @@ def test_chains_are_walked_as_the_replay_walks_them(n):
                 if confidence[row, j] > cuts[j]:
                     break
             wrong.append(1 - correct[row, asked[-1]])
-            spent.append(query_cost[row, asked].sum())
+            is_last = asked[-1] == members[-1]  # nobody asks how sure it is
+            spent.append(query_cost[row, asked].sum() - is_last * (signals or 0.0) * query_cost[row, asked[-1]])
         assert np.mean(wrong) == pytest.approx(chains.penalty[at], abs=1e-6)
         assert np.mean(spent) == pytest.approx(chains.cost[at], rel=1e-5)
 
@@ -68,7 +70,7 @@ def test_a_table_has_chains_and_pairs():
     log = rcjax.read_log(tasks(60))
     calibrators = fit_calibrated(log).calibrators
     table, none = score_candidates(
-        calibrators, LabelledAnswers(log.logprob, log.correct, log.answered), impute_query_cost(log), ScoringOptions()
+        calibrators, TrainingRows(log.logprob, log.correct, log.answered), impute_query_cost(log), Blending()
     )
     assert none is None
     assert set(table.policies().members.sum(1).tolist()) > {1, 2}
@@ -81,7 +83,7 @@ def test_longer_chains_are_chosen_and_keep_their_expected_error(monkeypatch):
     assert max(len(rung.models) for rung in tuned.policy.adjacent_rungs) > 2
     assert spent == pytest.approx(4e-3, rel=0.12)
     assert error == pytest.approx(tuned.policy.expected["error"], abs=0.05)
-    monkeypatch.setattr(scoring, "are_verdicts", lambda *_: False)
+    monkeypatch.setattr("rcjax.tuning.chains.are_verdicts", lambda *_: False)
     tuned, pairs, _ = tuned_error(log, fresh, 4e-3)
     assert max(len(rung.models) for rung in tuned.policy.adjacent_rungs) == 2
     assert error < 0.8 * pairs  # .151 against .248, where pairs take as much

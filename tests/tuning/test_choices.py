@@ -9,7 +9,7 @@ from tiers import examples
 
 from rcjax.tuning.candidates import RESAMPLED_RUNGS, Candidates
 from rcjax.tuning.cross_validation import Targets, choose, choose_unmixed
-from rcjax.tuning.scoring import _undominated_rows
+from rcjax.tuning.scoring import _undominated
 
 
 def made(seed, count, levels):
@@ -53,4 +53,4 @@ def test_a_pair_that_a_single_model_beats_by_labels_is_no_candidate(float64):
         if np.isfinite(error) and (place < K or not beaten):
             expected.append(place)
     assert K + 3 < len(expected) < np.isfinite(found.penalty).sum()
-    assert _undominated_rows(found, label_penalty).tolist() == expected
+    assert _undominated(found, label_penalty).tolist() == expected

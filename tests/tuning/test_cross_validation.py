@@ -13,30 +13,29 @@ import rcjax
 from rcjax.model.fitting import fit_near
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.points import abstain_worth_at, lam_range
-from rcjax.tuning.blending import estimate_blending
-from rcjax.tuning.candidates import LabelledAnswers, ScoringOptions
+from rcjax.tuning.candidates import Blending, TrainingRows
 from rcjax.tuning.cross_validation import (
     BUDGETS,
     N_LAM,
     CandidateSet,
     CrossValidation,
     Gain,
-    Gains,
+    SetGain,
     Targets,
     cross_validate,
     targets_of,
 )
-from rcjax.tuning.scoring import _score_agreement, _score_pairs, padded_rows
+from rcjax.tuning.scoring import _score_agreement, _score_pairs, calibrate_padded_rows, estimate_blending
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 N, FOLDS = 120, 5
 
 
-def losses_of(log, options, folds, seed):
+def losses_of(log, blending, seed):
     """(the losses, the comparison that is made of them, the model) of every way to choose."""
     model = rcjax.fit(log)
-    losses = cross_validate(log, model, options, folds, seed)
+    losses = cross_validate(log, model, blending, seed)
     return losses, losses.summarise(), model
 
 
@@ -57,20 +56,20 @@ def test_targets_run_from_the_cheapest_bill_beyond_the_dearest():
     assert np.isfinite(targets_of(make_log(N, 2, seed=1, query_cost=np.zeros(2))).budgets).all()
 
 
-def by_hand(log, model, options, targets, folds, seed):
+def by_hand(log, model, blending, targets, seed):
     """(penalty (S, T, m), cost (S, T, m), in_sample (S, T)) by loops: fit without the fold, judge, choose, walk."""
     logprob, right, answered, query_cost = columns(log)
     complete, k = answered.all(1), right.shape[1]
-    fold = dealt(complete, folds, seed)
-    price = None if options.abstain_worth is None else 1 - float(options.abstain_worth)
+    fold = dealt(complete, FOLDS, seed)
+    price = None if blending.abstain_worth is None else 1 - float(blending.abstain_worth)
     by_set = {}
-    for number in range(folds):
+    for number in range(FOLDS):
         out = fold == number
         train = answered & ~out[:, None]
         rows = logprob, right, train
         fitted = fit_near(model, *rows, log.cost)
-        padded = padded_rows(fitted.calibrators, LabelledAnswers(*rows), query_cost)
-        trial, label_penalty = jax.tree.map(np.asarray, _score_pairs(padded, options))
+        padded = calibrate_padded_rows(fitted.calibrators, TrainingRows(*rows), query_cost)
+        trial, label_penalty = jax.tree.map(np.asarray, _score_pairs(padded, blending))
         wanted = [{"lam": lam} for lam in targets.lam] + [{"budget": budget} for budget in targets.budgets]
         use = np.isfinite(trial.penalty)
         if price is None:
@@ -79,8 +78,8 @@ def by_hand(log, model, options, targets, folds, seed):
             use &= ~beaten.any(1) | (trial.first == trial.second)
         among = {name: [(trial, np.flatnonzero(use))] for name in ("models", "pairs")}
         if log.answer is not None:
-            padded = padded_rows(fitted.calibrators, LabelledAnswers(*rows, log.answer), query_cost)
-            compared = jax.tree.map(np.asarray, _score_agreement(padded, options))
+            padded = calibrate_padded_rows(fitted.calibrators, TrainingRows(*rows, log.answer), query_cost)
+            compared = jax.tree.map(np.asarray, _score_agreement(padded, blending))
             among["answers"] = [*among["pairs"], (compared, np.flatnonzero(np.isfinite(compared.penalty)))]
         confidence = np.asarray(fitted.calibrate(logprob))
         part = out & complete
@@ -117,9 +116,9 @@ def two(float64):
     money = np.where(np.asarray(log.answered), np.nan_to_num(money), 0.0)
     log = dataclasses.replace(log, query_cost=money, cost=money.sum(0) / np.asarray(log.answered).sum(0))
     # Where a confidence is there thrice by chance, no threshold parts it here: that is done below.
-    options = estimate_blending(log, rcjax.fit(log).calibrators)
-    losses, comparison, model = losses_of(log, options, FOLDS, 7)
-    return log, losses, comparison, by_hand(log, model, options, losses.targets, FOLDS, 7)
+    blending = estimate_blending(log, rcjax.fit(log).calibrators)
+    losses, comparison, model = losses_of(log, blending, 7)
+    return log, losses, comparison, by_hand(log, model, blending, losses.targets, 7)
 
 
 def test_losses_are_a_loop_over_the_folds(two):
@@ -147,9 +146,9 @@ LOGS = {
 def test_losses_of_every_candidate_set_are_those_of_a_loop(name):
     make, price = LOGS[name]
     log = make()
-    options = estimate_blending(log, rcjax.fit(log).calibrators, abstain_worth_at(price, log.cost.dtype))
-    losses, _, model = losses_of(log, options, 3, 5)
-    penalty, money, in_sample = by_hand(log, model, options, losses.targets, 3, 5)
+    blending = estimate_blending(log, rcjax.fit(log).calibrators, abstain_worth_at(price, log.cost.dtype))
+    losses, _, model = losses_of(log, blending, 5)
+    penalty, money, in_sample = by_hand(log, model, blending, losses.targets, 5)
     assert len(losses.cost) == len(money) == 3
     np.testing.assert_allclose(losses.cost.mean(-1), money.mean(-1), rtol=1e-6)
     np.testing.assert_allclose(losses.penalty.corrected, penalty, atol=1e-9)
@@ -163,7 +162,7 @@ def test_held_out_labels_do_not_change_the_choice():
     for seed in range(3):
         coin = np.random.default_rng(seed).random((N, 2)) < 0.5
         log = make_log(N, 2, seed=seed, correct=coin)
-        models, pairs = cross_validate(log, rcjax.fit(log), ScoringOptions(0.0, 0.0), FOLDS, 0).summarise().set_optimism
+        models, pairs = cross_validate(log, rcjax.fit(log), Blending(0.0, 0.0)).summarise().set_optimism
         lucky.append(pairs)
         assert abs(models) < 0.02 + 2 / np.sqrt(N)
     assert min(lucky) > 0.01
@@ -172,7 +171,7 @@ def test_held_out_labels_do_not_change_the_choice():
 @pytest.mark.thorough
 def test_a_single_model_has_no_gain():
     log = make_log(N, 1, seed=5)
-    shown = cross_validate(log, rcjax.fit(log), ScoringOptions(), FOLDS, 0).summarise()
+    shown = cross_validate(log, rcjax.fit(log), Blending()).summarise()
     assert all((figure == 0).all() for gain in shown.pair_gains for figure in gain)
     np.testing.assert_allclose(shown.set_optimism, 0, atol=1e-12)  # nothing was chosen
     assert shown.gain_at_budget.mean.shape == (1, BUDGETS)
@@ -182,7 +181,7 @@ def test_a_second_comparison_compiles_nothing(two, compilations):
     log = make_log(N, 2, seed=3)
     model = rcjax.fit(log)
     with compilations() as compiled:
-        cross_validate(log, model, ScoringOptions(), FOLDS, 0)
+        cross_validate(log, model, Blending())
     assert not compiled
 
 
@@ -193,11 +192,11 @@ def made(saved, gain, rival=None):
     """A cross-validation at three prices and budgets, which are 1, 10 and 100; cascades are optimistic by a point."""
     targets, none = Targets(np.geomspace(1, 100, 3), np.geomspace(1, 100, 3)), Gain(0.0, 0.0)
     pairs, agreement = (
-        None if of is None else Gains(Gain(np.array(of), np.ones(3)), none, none) for of in (gain, rival)
+        None if of is None else SetGain(Gain(np.array(of), np.ones(3)), none, none) for of in (gain, rival)
     )
     rows = 2 + (rival is not None)
     saves = Gain(np.outer(np.arange(rows), saved), np.ones((rows, 3)))
-    return CrossValidation(targets, pairs, agreement, saves, np.array([0.01, 0.02, 0.05][:rows]), ScoringOptions())
+    return CrossValidation(targets, pairs, agreement, saves, np.array([0.01, 0.02, 0.05][:rows]), Blending())
 
 
 def test_the_gain_at_a_target_is_that_of_the_nearest_target():
@@ -210,8 +209,6 @@ def test_the_gain_at_a_target_is_that_of_the_nearest_target():
     assert validation.gain(CandidateSet.PAIRS, Target("lam", 9.0), bills).mean == 2.0
     assert validation.gain(CandidateSet.PAIRS, Target("error_cost", 0.01), bills).mean == 3.0
     assert validation.gain(CandidateSet.AGREEMENT, Target("lam", 9.0), bills) == (22.0, np.sqrt(2))
-    for target in (Target("budget", 8.0), Target("lam", 9.0), Target("error_cost", 0.01)):
-        assert validation.gain(CandidateSet.SINGLE, target, bills) == (0.0, 0.0)
     assert validation.excess_optimism(CandidateSet.PAIRS) == pytest.approx(0.01)
     assert validation.excess_optimism(CandidateSet.AGREEMENT) == pytest.approx(0.04)
 
@@ -226,7 +223,7 @@ def test_the_gain_at_a_target_is_that_of_the_nearest_target():
     ],
 )
 def test_agreement_must_gain_at_its_price_and_on_average(overall, by_labels, earned):
-    gains = Gains(Gain(np.array([0.1, -0.1, 0.0]), np.zeros(3)), Gain(overall, 1.0), by_labels)
+    gains = SetGain(Gain(np.array([0.1, -0.1, 0.0]), np.zeros(3)), Gain(overall, 1.0), by_labels)
     validation = made([0.0] * 3, [0.0] * 3)
     assert dataclasses.replace(validation, agreement_gains=gains).uses_agreement.tolist() == [earned, False, False]
     assert not validation.uses_agreement.any()

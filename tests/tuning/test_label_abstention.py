@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from helpers.selection_references import centred
 
-from rcjax.tuning.candidates import CandidateRows, ScoringOptions, score_pairs
+from rcjax.tuning.candidates import Blending, CalibratedRows, score_pairs
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 K, N = 3, 9
 COST = np.array([1.0, 10.0, 40.0])
-judged_by = jax.jit(lambda *rows, worth: score_pairs(CandidateRows(*rows), ScoringOptions(abstain_worth=worth)))
+judged_by = jax.jit(lambda *rows, worth: score_pairs(CalibratedRows(*rows), Blending(abstain_worth=worth)))
 
 
 def random_log(seed, levels=6, missing=0.2):

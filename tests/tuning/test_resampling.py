@@ -20,7 +20,7 @@ N, FOLDS = 120, 5
 def test_folds_hold_as_many_queries_and_as_many_complete_ones(n, share):
     complete = np.random.default_rng(1).random(n) < share
     for seed in range(20):
-        fold = deal_folds(complete, FOLDS, seed)
+        fold = deal_folds(complete, seed)
         for some in (fold, fold[complete], fold[~complete]):
             sizes = np.bincount(some, minlength=FOLDS)
             assert sizes.max() - sizes.min() <= 1

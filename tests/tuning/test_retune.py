@@ -41,7 +41,7 @@ def test_a_policy_made_by_hand_is_tuned_for_its_own_price(policy, logs):
     bare = dataclasses.replace(policy, provenance={})
     tuning = recorded_tuning(bare)
     assert tuning.spec.target == Target("lam", policy.expected["lam"])
-    assert (tuning.models, tuning.spec.search) == (policy.models, "labels")
+    assert (tuning.models, tuning.spec.cascade) == (policy.models, None)
     with pytest.raises(ValueError, match="neither a target nor its λ: tune a new one"):
         rcjax.retune(dataclasses.replace(bare, expected={}), logs[1])
 
@@ -94,7 +94,7 @@ def test_a_guarantee_is_tested_again(logs):
     guarantee = found.policy.provenance["guarantee"]
     assert (guarantee["max_error"], guarantee["n"]) == (0.5, N / 2)
     assert guarantee["confidence"] == pytest.approx(0.9)
-    assert found.certificate.describe(found.log.counted.noun).startswith(
+    assert found.certificate.describe(found.log.error_kind.noun).startswith(
         "guaranteed with 90 % confidence: the target is kept; on 100 queries held out"
     )
 

@@ -12,7 +12,7 @@ from helpers.scripted_cascade import good, script
 
 import rcjax
 from rcjax.logs import with_segments
-from rcjax.policy.counted import ERRORS
+from rcjax.policy.error_kind import ERRORS
 from rcjax.policy.ladder import policy_from_json
 from rcjax.policy.signals import Choice
 from rcjax.policy.spec import Target, recorded_tuning

@@ -11,12 +11,11 @@ from helpers.cross_validation_references import every_policy, useful
 from helpers.selection_references import as_rows, make_log
 
 import rcjax
-from rcjax.solving.frontier.hull import lower_hull
-from rcjax.solving.frontier.points import PointStatus, lam_range
+from rcjax.solving.frontier.points import PointStatus, lam_range, lower_hull
 from rcjax.tuning import search
-from rcjax.tuning.blending import estimate_blending
-from rcjax.tuning.candidates import ScoringOptions
-from rcjax.tuning.cross_validation import N_LAM, CrossValidation, Gain, Gains, Targets
+from rcjax.tuning.candidates import Blending
+from rcjax.tuning.cross_validation import N_LAM, CrossValidation, Gain, SetGain, Targets
+from rcjax.tuning.scoring import estimate_blending
 from rcjax.tuning.search import select_frontier
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -51,8 +50,8 @@ def compared(monkeypatch, log):
     def decide(luck=0.0):
         nothing, lam = Gain(*[np.zeros((2, 3))] * 2), lam_range(np.asarray(log.cost), N_LAM)
         lucks, targets = np.array([0.0, luck]), Targets(lam, np.ones(3))
-        gains = Gains(nothing, nothing, nothing)
-        shown = CrossValidation(targets, gains, None, nothing, lucks, ScoringOptions())
+        gains = SetGain(nothing, nothing, nothing)
+        shown = CrossValidation(targets, gains, None, nothing, lucks, Blending())
         monkeypatch.setattr(search, "cross_validate", lambda *_, **how: SimpleNamespace(summarise=lambda: shown))
 
     return decide
@@ -63,8 +62,8 @@ def reference(log):
 
     Better is one that errs less often and costs less, as counted; as often, up to rounding, is no less.
     """
-    options = estimate_blending(log, rcjax.fit(log).calibrators)
-    return [own[:5] for own in useful(every_policy(log, np.asarray(log.answered), options), len(log.models))]
+    blending = estimate_blending(log, rcjax.fit(log).calibrators)
+    return [own[:5] for own in useful(every_policy(log, np.asarray(log.answered), blending), len(log.models))]
 
 
 # -- on a log

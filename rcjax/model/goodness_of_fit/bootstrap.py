@@ -227,7 +227,7 @@ def _distances(
 
     def refit_and_measure(sample: tuple[jax.Array, jax.Array]) -> jax.Array:
         test, train = sample
-        return cramer_von_mises(fit_marginal(train, training[1], near=marginal), test, samples[1])
+        return cramer_von_mises(fit_marginal(train, training[1], start=marginal), test, samples[1])
 
     distance, refitted_distance = (cramer_von_mises(law, *confidence) for law in (marginal, refitted))
     batches = jax.tree.map(lambda rows: divide_into_batches(rows, batch), (samples[0], training[0]))

@@ -18,8 +18,8 @@ from typing import Any
 
 from rcjax._base.codec import visible
 from rcjax.policy.comparison import describe_rungs
-from rcjax.policy.counted import recorded_reference
 from rcjax.policy.decisions import Rule
+from rcjax.policy.error_kind import recorded_reference
 from rcjax.policy.following import PeriodBill
 from rcjax.policy.ladder import load_policy, with_following
 from rcjax.policy.policy import AbstractPolicy, Policy

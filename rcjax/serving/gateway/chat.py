@@ -265,7 +265,7 @@ class RequestHandler:
 
     async def _ask_policy(self, deployment: Deployment) -> Result:
         query = self._make_query()
-        reserve_client_money.set(self.context.reserve_money)
+        reserve_client_money.set(lambda cost: self.context.reserve_money(lambda: cost))
         try:
             return await deployment.cascade.ask(
                 query.messages,

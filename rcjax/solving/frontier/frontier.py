@@ -3,9 +3,9 @@
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from decimal import ROUND_CEILING, Decimal
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -13,45 +13,26 @@ from jax.typing import ArrayLike
 
 from rcjax._base.codec import (
     SCHEMA_VERSION,
-    Amount,
-    Between,
-    Names,
-    Positive,
-    Reads,
-    Record,
-    check_fields,
-    check_header,
-    load_json,
-    not_empty,
-    prefix_place,
-    read_value,
-    require,
-    require_subset,
     to_json_value,
 )
 from rcjax._base.figures import choose_unit, distinct_percentages, format_number
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import Array, as_json_values, take_entries
 from rcjax.model.calibrated_models import FittedModel
-from rcjax.policy.counted import ERRORS, Counted, penalised, recorded_counted
-from rcjax.policy.decisions import Agreement, AnswerForm, Table, validate_agreements, validate_rules
+from rcjax.policy.decisions import AnswerForm
+from rcjax.policy.error_kind import ERRORS, ErrorKind, penalised, recorded_error_kind
 from rcjax.policy.ladder import Ladder, Period, position_at
 from rcjax.policy.policy import AbstractPolicy, Policy
-from rcjax.policy.spec import Search, Spec, Target, read_recorded_search
-from rcjax.solving.frontier.hull import lower_hull, thin_hull
+from rcjax.policy.spec import CascadeSet, Spec, Target
 from rcjax.solving.frontier.points import (
-    ABSTAIN,
     NEVER_ABSTAIN,
-    NEVER_ANSWER,
     Bands,
-    CascadeSet,
-    LossTerms,
     Points,
-    PointStatus,
     Policies,
     Seconds,
-    policies_from_rules,
+    lower_hull,
     rules_of_policy,
+    thin_hull,
 )
 
 #: Relative distance of a ladder from its limit, so that rounding does not lift the ladder above.
@@ -104,7 +85,7 @@ class Frontier:
     @property
     def search(self) -> CascadeSet | Literal["labels", "objective"]:
         """The cascades of `solve_frontier`, or "labels" for `select_frontier`, "objective" for `minimise`."""
-        return self.spec.search
+        return "labels" if self.spec.cascade is None else self.spec.cascade
 
     @property
     def is_by_labels(self) -> bool:
@@ -140,9 +121,9 @@ class Frontier:
         return self.model.models
 
     @property
-    def counted(self) -> Counted:
-        """Kind of error that is counted, with its words."""
-        return recorded_counted(self.model.provenance)
+    def error_kind(self) -> ErrorKind:
+        """Kind of error, with its words."""
+        return recorded_error_kind(self.model.provenance)
 
     @property
     def penalty(self) -> Array:
@@ -178,21 +159,18 @@ class Frontier:
 
     def policy_for(self, target: Target) -> AbstractPolicy:
         """Return the policy for a target, as `policy` does. Raises ValueError for a margin."""
-        best = self._find_point(target)
+        best = self.index_for(**target.to_json())
         if not target.is_limit:
             return self.policy_at(best, target)
         rungs = self.rung_indices
         cost, error = (np.asarray(figure, float)[rungs].tolist() for figure in (self.cost, self.penalty))
-        return self.ladder(position_for_target(target, cost, error), target)
+        return self.ladder(position_within(target, cost, error), target)
 
     def index_for(self, **target: float) -> int:
         """Return the index of the point that meets one target; targets and errors are those of `policy`."""
-        return self._find_point(Target.of(**target))
-
-    def _find_point(self, target: Target) -> int:
         figures = np.asarray(self.cost, float), np.asarray(self.penalty, float)
         abstain_price = None if self.abstention is None else self.abstain_price
-        return index_for_target(target, *figures, abstain_price, self.counted)
+        return best_point(Target.of(**target), *figures, abstain_price, self.error_kind)
 
     @property
     def rung_indices(self) -> np.ndarray:
@@ -208,7 +186,7 @@ class Frontier:
             position: position, from 0 to the number of rungs less 1.
             target: target that the position was chosen for; with a budget, a service follows its bill.
         """
-        return ladder_of_rungs([self.policy_at(int(index), target) for index in self.rung_indices], position, target)
+        return make_ladder([self.policy_at(int(index), target) for index in self.rung_indices], position, target)
 
     def take(self, indices: ArrayLike) -> "Frontier":
         """Take points by their indices (m,), in this order, without intervals.
@@ -243,7 +221,7 @@ class Frontier:
             prices={name: prices[name] for name in columns if name in prices} or None,
             expected={
                 **{name: float(np.asarray(column)[index]) for name, column in self._figures.items()},
-                # Correction by labels may lift an error out of [0, 1].
+                # Quadrature may put an error outside [0, 1] by 1e-4.
                 "error": float(np.clip(np.asarray(self.error)[index], 0.0, 1.0)),
                 "lam": lam,
                 "error_cost": 1 / lam if lam > 0 else None,
@@ -251,7 +229,7 @@ class Frontier:
                 **ends,
                 **({} if self.seconds is None else self.seconds.to_json(index)),
             },
-            provenance=describe_tuning(self, target),
+            provenance=tuning_provenance(self, target),
         )
 
     @property
@@ -263,9 +241,7 @@ class Frontier:
     def to_json(self) -> dict[str, Any]:
         """Return the frontier as JSON values: `frontier` is the list of points, `model` the fitted model."""
         figures = {"lam": self.lam, "status": self.status, **self._figures}
-        head: dict[str, Any] = {"search": as_json_values(self.search)}
-        if self.abstain_price is not None:
-            head["abstain_price"] = self.abstain_price
+        head = self.spec.to_json()
         if self.bands is not None:
             ends = {name: getattr(self.bands, name) for name in ("error", "cost", "abstention")}
             figures |= {f"{name}_interval": interval for name, interval in ends.items() if interval is not None}
@@ -299,8 +275,8 @@ class InfeasibleError(ValueError):
     tuned: Any = None
 
 
-def index_for_target(
-    target: Target, cost: np.ndarray, penalty: np.ndarray, abstain_price: float | None, counted: Counted = ERRORS
+def best_point(
+    target: Target, cost: np.ndarray, penalty: np.ndarray, abstain_price: float | None, error_kind: ErrorKind = ERRORS
 ) -> int:
     """Return the index of the point that meets a target.
 
@@ -310,12 +286,12 @@ def index_for_target(
         cost: (L,) money per query.
         penalty: (L,) errors, and abstentions at their price.
         abstain_price: price of an abstention, in errors; None: models do not abstain.
-        counted: kind of error, for the message.
+        error_kind: kind of error, for the message.
 
     Raises InfeasibleError if no point meets the target; ValueError for a margin.
 
     >>> cost, error = np.array([1.0, 2.0, 3.0]), np.array([0.3, 0.2, 0.1])
-    >>> index_for_target(Target("budget", 2.5), cost, error, None)
+    >>> best_point(Target("budget", 2.5), cost, error, None)
     1
     """
     if target.name == "match":
@@ -330,8 +306,8 @@ def index_for_target(
             abstaining = "" if abstain_price is None else f", an abstention counted as {100 * abstain_price:.4g} %"
             least, most = distinct_percentages(float(penalty.min()), value)
             advice = f"give --max-error {_round_up(100 * float(penalty.min()))}% or more"
-            best = f"the best {counted.does(least)}{abstaining}"
-            raise InfeasibleError(f"no cascade {counted.does(most)} or less; {best}: {advice}")
+            best = f"the best {error_kind.does(least)}{abstaining}"
+            raise InfeasibleError(f"no cascade {error_kind.does(most)} or less; {best}: {advice}")
         return int(np.lexsort((penalty, np.where(penalty <= limit, cost, np.inf)))[0])
     return int(np.argmin(penalty + target.lam * cost))
 
@@ -367,7 +343,7 @@ def _round_up(amount: float) -> str:
     return f"{rounded.normalize():f}"
 
 
-def position_for_target(target: Target, cost: Sequence[float], error: Sequence[float]) -> float:
+def position_within(target: Target, cost: Sequence[float], error: Sequence[float]) -> float:
     """Return the position on a ladder that meets a limit, or its nearest end, by the rungs' cost and error."""
     limit = target.value * (1 - _LIMIT_MARGIN)
     budget = target.name == "budget"
@@ -375,7 +351,7 @@ def position_for_target(target: Target, cost: Sequence[float], error: Sequence[f
     return float(round(position)) if abs(position - round(position)) < _RUNG_DISTANCE else position
 
 
-def ladder_of_rungs(rungs: Sequence[Policy], position: float, target: Target) -> AbstractPolicy:
+def make_ladder(rungs: Sequence[Policy], position: float, target: Target) -> AbstractPolicy:
     """Return the ladder of some rungs at a position, chosen for a target; the policy of a single rung.
 
     For a budget of 0 it is the policy of the first rung, which asks free models: there is no bill to follow.
@@ -384,11 +360,11 @@ def ladder_of_rungs(rungs: Sequence[Policy], position: float, target: Target) ->
     return rungs[0] if len(rungs) == 1 or budget == 0 else Ladder(tuple(rungs), position, budget)
 
 
-def describe_tuning(frontier: Frontier, target: Target | None) -> dict[str, Any]:
+def tuning_provenance(frontier: Frontier, target: Target | None) -> dict[str, Any]:
     """Return the provenance of a policy of a frontier: the data needed to check the policy and to tune it again.
 
-    It holds the provenance of the model (`describe_fit`); `tuning`: the fields of `Spec` that the frontier knows, with
-    the `models` of the search and their `prices`; and `kept_sample`: queries of the log.
+    It holds the provenance of the model (`fit_provenance`); `tuning`: the fields of `Spec` that the frontier knows,
+    with the `models` of the search and their `prices`; and `kept_sample`: queries of the log.
     """
     model = frontier.model
     spec = dataclasses.replace(
@@ -424,132 +400,3 @@ def make_frontier(model: FittedModel, points: Points, spec: Spec, compare: Answe
         abstention=None if spec.abstain_price is None else expected.abstained,
         compare=None if simple.agreements is None else compare,
     )
-
-
-_INTERVALS = ("error_interval", "cost_interval", "abstention_interval")
-_QUADRATURE_MARGIN = 1e-4  # distance by which quadrature may put a share of the queries outside [0, 1]
-
-_Expected = Annotated[float, Between(-_QUADRATURE_MARGIN, 1 + _QUADRATURE_MARGIN)]
-
-
-def _ordered(ends: tuple[float, float], where: str) -> tuple[float, float]:
-    require(ends[0] <= ends[1], where, "must have its lower end first", ends)
-    return ends
-
-
-_Interval = Annotated[tuple[float, float], _ordered]
-
-
-@dataclasses.dataclass(frozen=True)
-class PointFile(Record):
-    """A point of a frontier: its figures, and its policy as in the file of a policy."""
-
-    lam: Annotated[Amount, lambda value, where: value if value == 0 else read_value(Positive, value, where)]
-    cost: Amount
-    error: _Expected
-    status: Annotated[int, Between(0, max(PointStatus))]
-    models: Names
-    rules: Mapping[str, Table]
-    abstention: _Expected | None = None
-    agreements: Mapping[str, Agreement] = dataclasses.field(default_factory=dict)
-    error_interval: _Interval | None = None
-    cost_interval: _Interval | None = None
-    abstention_interval: _Interval | None = None
-    seconds: Amount | None = None
-    seconds_p95: Amount | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        validate_agreements(self.agreements, "agreements", self.models)
-        validate_rules(self.rules, "rules", self.models)
-
-
-@dataclasses.dataclass(frozen=True)
-class BandsFile(Record):
-    """The level and the number of replicates of the intervals."""
-
-    level: Annotated[float, Between(1e-9, 1 - 1e-9)]
-    replicates: Annotated[int, Between(1, 10**15)]
-
-
-@dataclasses.dataclass(frozen=True)
-class FrontierFile(Record):
-    """The file of a frontier, without its model."""
-
-    models: Names
-    search: Annotated[Search | None, Reads(read_recorded_search)]
-    frontier: Annotated[tuple[PointFile, ...], not_empty]
-    abstain_price: Amount | None = None
-    bands: BandsFile | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        first = self.frontier[0]
-        first_values = {name: getattr(first, name) for name in ("abstention", "abstention_interval")}
-        first_values |= {"error_interval": self.bands, "cost_interval": self.bands}
-        for row, point in enumerate(self.frontier):
-            require_subset(point.models, f"frontier[{row}].models", self.models)
-            for name, other in first_values.items():
-                requirement = "must be there in all points or in none, and intervals where there are bands"
-                value = getattr(point, name)
-                require((value is None) == (other is None), f"frontier[{row}].{name}", requirement, value)
-
-
-def load_frontier(path: str | os.PathLike[str]) -> Frontier:
-    """Read a frontier that `Frontier.save` wrote.
-
-    Raises ValueError (file, place, problem) if the file is not valid; OSError if it cannot be read.
-    """
-    return load_json(path, frontier_from_json)
-
-
-def frontier_from_json(data: Any) -> Frontier:
-    """Build a frontier from the object of `Frontier.to_json`, ignoring unknown keys; ValueError if it is invalid."""
-    check_header(data, FORMAT)
-    file: FrontierFile = read_value(FrontierFile, data, "")
-    with prefix_place("model"):
-        from rcjax.model.cascade_model import fitted_from_json  # a frontier by labels needs no copulas
-
-        model = fitted_from_json(data.get("model"))
-    require(file.models == model.models, "models", f"must be the model's, {list(model.models)}", file.models)
-    points = file.frontier
-    policies = policies_from_rules([model.models] * len(file.frontier), file.frontier)
-    if file.search != "adaptive":
-        policies = _as_cascades(policies)
-        for row, point in enumerate(points):
-            is_same = rules_of_policy(model.models, policies, row, "text")["rules"] == point.rules
-            requirement = "must abstain, ask the next model, then answer, where the search is not adaptive"
-            require(is_same, f"frontier[{row}].rules", requirement, dict(point.rules))
-    lam, status, *expected = _columns(points, "lam", "status", "error", "cost", "abstention")
-    frontier = make_frontier(
-        model,
-        Points(lam, status.astype(int), LossTerms(*map(np.nan_to_num, expected)), policies),
-        Spec(cascade=file.search, abstain_price=file.abstain_price),
-        next((agreement.compare for point in points for agreement in point.agreements.values()), None),
-    )
-    seconds = Seconds(*_columns(points, "seconds", "seconds_p95"))
-    bands = None
-    if file.bands is not None:
-        error, cost, abstention = jax.device_put(_columns(points, *_INTERVALS))
-        abstention = None if points[0].abstention_interval is None else abstention
-        bands = Bands(error, cost, **vars(file.bands), abstention=abstention)
-    known = not np.isnan(seconds.mean).all()
-    return dataclasses.replace(frontier, seconds=seconds if known else None, bands=bands)
-
-
-def _columns(points: Sequence[PointFile], *names: str) -> list[np.ndarray]:
-    """Collect figures of the points as arrays (L, …); NaN for None."""
-    return [np.array([getattr(point, name) for point in points], float) for name in names]
-
-
-def _as_cascades(policies: Policies) -> Policies:
-    """Convert policies whose models abstain, then ask the next model, then answer, to cascades."""
-    itself = np.arange(policies.members.shape[-1])[:, None]
-    used = (np.diff(policies.bounds, axis=-1, prepend=0.0) > 0) & policies.members[..., None]
-    thresholds, abstain_thresholds = (
-        np.where(used & chosen, policies.bounds, 0.0).max(-1)
-        for chosen in (policies.actions != itself, policies.actions == ABSTAIN)
-    )
-    thresholds = np.where(policies.members, thresholds, NEVER_ANSWER)
-    abstain_thresholds = abstain_thresholds if abstain_thresholds.any() else None
-    return Policies.from_cascades(thresholds, policies.members, abstain_thresholds, agreements=policies.agreements)

@@ -1,4 +1,4 @@
-"""Points of a frontier as arrays: policies, their λ, their expected figures, and intervals around these.
+"""Points of a frontier as arrays: policies, their λ, their expected figures and intervals, and their lower hull.
 
 Policies are intervals of calibrated confidence, with an action of the model in each interval: cascades with a threshold
 for each model, and policies that skip models, are one type. `rules_of_policy` converts arrays to the models, rules and
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +18,8 @@ from jax.typing import ArrayLike
 
 from rcjax._base.codec import describe_type
 from rcjax._core.batching import Array, Status, as_json_values, take_entries
-from rcjax.policy.counted import penalised
 from rcjax.policy.decisions import Agreement, AnswerForm, Rule
-
-CascadeSet = Literal["all", "full", "adaptive"] | Sequence[Sequence[str]]
+from rcjax.policy.error_kind import penalised
 
 #: Action of a model that abstains; other actions are indices of models.
 ABSTAIN = -1
@@ -67,14 +65,12 @@ class Agreements:
 class Policies:
     """Policies over k models, with R intervals of confidence for each model; numpy or jax arrays."""
 
-    first: Array
-    """(…) index of the model asked first."""
     bounds: Array
     """(…, k, R) upper ends of the intervals of calibrated confidence; the last is 1."""
     actions: Array
     """(…, k, R) action in each interval: the model's own index to answer, a later index to ask, or ABSTAIN."""
     members: Array
-    """(…, k) bool: the models that may be asked."""
+    """(…, k) bool: the models that may be asked; the first of them is always asked."""
     agreements: Agreements | None = None
     """(…, k) comparisons of answers; None: no model compares answers."""
 
@@ -84,7 +80,6 @@ class Policies:
         thresholds: Any,
         members: Any,
         abstain_thresholds: Any = None,
-        xp: Any = np,
         agreements: Agreements | None = None,
     ) -> Policies:
         """Make cascades from thresholds: each member asks the next up to its threshold, and answers above it.
@@ -96,21 +91,25 @@ class Policies:
             members: (…, k) bool: the models of the cascade.
             abstain_thresholds: (…, k) calibrated confidence up to which a member abstains, at most its threshold; None:
                 models do not abstain.
-            xp: numpy, or jax.numpy within a jitted function.
             agreements: (…, k) comparisons between members.
 
         >>> policies = Policies.from_cascades(np.array([[0.7, 1.0, 0.0]]), np.array([[True, False, True]]))
         >>> policies.first.tolist(), policies.bounds[0].tolist(), policies.actions[0].tolist()
         ([0], [[0.7, 1.0], [1.0, 1.0], [0.0, 1.0]], [[2, 0], [2, 1], [2, 2]])
         """
-        models = np.arange(members.shape[-1])
+        xp, models = thresholds.__array_namespace__(), np.arange(members.shape[-1])
         later = members[..., None, :] & (models > models[:, None])
         following = xp.where(later.any(-1), later.argmax(-1), models)
         ends, targets = [thresholds, xp.ones_like(thresholds)], [following, xp.broadcast_to(models, following.shape)]
         if abstain_thresholds is not None:
             ends, targets = [abstain_thresholds, *ends], [xp.full_like(following, ABSTAIN), *targets]
         bounds, actions = (xp.stack(columns, axis=-1) for columns in (ends, targets))
-        return cls(members.argmax(-1), bounds, actions, members, agreements)
+        return cls(bounds, actions, members, agreements)
+
+    @property
+    def first(self) -> Array:
+        """(…) index of the model asked first."""
+        return self.members.argmax(-1)
 
     @property
     def thresholds(self) -> Array:
@@ -158,10 +157,9 @@ def policies_from_rules(orders: Sequence[tuple[str, ...]], cascades: Sequence[An
     shape = len(cascades), len(orders[0])
     bounds = np.ones((*shape, max(len(table) for cascade in cascades for table in cascade.rules.values())))
     actions = np.broadcast_to(np.arange(shape[1], dtype=np.int32)[:, None], bounds.shape).copy()
-    first, members, agreements = np.zeros(shape[0], np.int32), np.zeros(shape, bool), Agreements.none(shape)
+    members, agreements = np.zeros(shape, bool), Agreements.none(shape)
     for row, (order, cascade) in enumerate(zip(orders, cascades, strict=True)):
         index = {name: j for j, name in enumerate(order)}
-        first[row] = index[cascade.models[0]]
         for name, table in cascade.rules.items():
             j = index[name]
             members[row, j] = True
@@ -171,7 +169,7 @@ def policies_from_rules(orders: Sequence[tuple[str, ...]], cascades: Sequence[An
         for name, agreement in cascade.agreements.items():
             agreements.earlier[row, index[name]] = index[agreement.earlier]
             agreements.differ[row, index[name]] = index[agreement.model]
-    return Policies(first, bounds, actions, members, agreements=agreements if agreements.compares.any() else None)
+    return Policies(bounds, actions, members, agreements if agreements.compares.any() else None)
 
 
 def _rules(names: tuple[str, ...], j: int, bounds: Array, actions: Array) -> tuple[Rule, ...]:
@@ -329,22 +327,120 @@ def safe_log(values: Any) -> np.ndarray:
     return np.log(np.maximum(np.asarray(values, float), np.finfo(float).tiny))
 
 
-def check_abstain_price(abstain_price: Any) -> float | None:
-    """Return the price of an abstention in errors; None if it is infinite. Raises ValueError for a negative price."""
-    if abstain_price is None:
-        return None
-    if isinstance(abstain_price, str) or np.ndim(abstain_price):
-        raise TypeError(f"abstain_price must be a number, not {describe_type(abstain_price)}")
-    if not abstain_price >= 0:  # negated, so that NaN raises too
-        raise ValueError(
-            f"abstain_price is {abstain_price}; it is what an abstention costs in errors, such as 0.3, at least 0"
-        )
-    return float(abstain_price) if abstain_price < np.inf else None
-
-
 def abstain_worth_at(abstain_price: float | None, dtype: Any) -> jax.Array | None:
     """Return the worth of an abstention, in right answers: 1 minus its price in errors, ().
 
     It is None if models do not abstain: for a price of 1 or more, a wrong answer costs no more than an abstention.
     """
     return None if abstain_price is None or abstain_price >= 1 else jnp.asarray(1 - abstain_price, dtype)
+
+
+#: A point (cost, error).
+_Point = tuple[float, float]
+
+
+def pareto(cost: Array, error: Array) -> np.ndarray:
+    """Return the indices of the points that are not dominated, by rising cost and falling error.
+
+    The first of equal points is kept. Points with a figure that is not finite are ignored.
+
+    >>> pareto(np.array([3.0, 1.0, 2.5, 9.0]), np.array([0.1, 0.5, 0.4, 0.3])).tolist()
+    [1, 2, 0]
+    """
+    order = np.lexsort((error, cost))
+    order = order[np.isfinite(cost + error)[order]]
+    least = np.minimum.accumulate(np.append(np.inf, error[order]))[:-1]
+    return order[error[order] < least]
+
+
+def lower_hull(cost: Array, error: Array) -> np.ndarray:
+    """Return the indices of the corners of the lower convex hull, by rising cost and falling error.
+
+    Each corner is the best point at some λ (the monotone chain of Andrew 1979). Points with a figure that is not
+    finite are ignored.
+
+    >>> lower_hull(np.array([3.0, 1.0, 2.0, 9.0]), np.array([0.1, 0.5, 0.2, 0.3])).tolist()
+    [1, 2, 0]
+    """
+    front = pareto(cost, error)
+    points = list(zip(cost[front].tolist(), error[front].tolist(), strict=True))
+    corners: list[int] = []
+    for place, point in enumerate(points):
+        while len(corners) > 1 and _is_on_or_above(points[corners[-1]], points[corners[-2]], point):
+            corners.pop()
+        corners.append(place)
+    return front[corners]
+
+
+def thin_hull(cost: Array, error: Array, most: int, tolerance: float = 0.0) -> np.ndarray:
+    """Thin the corners of a hull, and return the indices of the corners that stay, both ends among them.
+
+    A dropped corner lies below the line between its kept neighbours by at most a tolerance, which is doubled until few
+    enough corners are left.
+
+    Args:
+        cost, error: (H,) figures of the corners, by rising cost.
+        most: number of corners that may stay, 2 or more.
+        tolerance: tolerance to start with, in errors.
+
+    >>> cost, error = np.array([1.0, 2.0, 3.0, 9.0]), np.array([0.5, 0.3, 0.19, 0.1])
+    >>> thin_hull(cost, error, 9).tolist(), thin_hull(cost, error, 3).tolist()
+    ([0, 1, 2, 3], [0, 2, 3])
+    """
+    last, places = len(cost) - 1, [0]
+    while places[-1] < last:
+        start = places[-1]
+        end = start + 1
+        while end < last and _deepest(cost[start : end + 2], error[start : end + 2]) <= tolerance:
+            end += 1
+        places.append(end)
+    if len(places) <= most:
+        return np.array(places)
+    return thin_hull(cost, error, most, max(2 * tolerance, 1e-6 * float(np.ptp(error))))
+
+
+def position_weights(positions: np.ndarray, count: int) -> np.ndarray:
+    """Return the shares of the queries that go by each of R rungs at positions (…) of a ladder: (…, R).
+
+    >>> position_weights(np.array([0.0, 1.25]), 3).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 0.75, 0.25]]
+    """
+    return np.maximum(0.0, 1 - np.abs(positions[..., None] - np.arange(count)))
+
+
+def shares_at_bill(bills: np.ndarray, money: np.ndarray) -> np.ndarray:
+    """Return the shares of the queries that go by each of R rungs of a ladder that follows its bill: (…, M, R).
+
+    Rungs are taken in the order of the ladder, by rising expected cost, although their bills on a log may not rise. For
+    each amount of money, the service stands at the last position in this order whose bill is within the money, or else
+    on the rung with the least bill. Only neighbouring rungs are mixed.
+
+    Args:
+        bills: (…, R) bill of each rung, in dollars per query, in the order of the ladder.
+        money: (M,) dollars per query.
+
+    >>> shares_at_bill(np.array([1.0, 4.0, 2.0]), np.array([0.5, 2.5, 9.0])).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]]
+    >>> shares_at_bill(np.array([4.0, 3.0, 9.0]), np.array([6.0])).tolist()
+    [[0.0, 0.5, 0.5]]
+    """
+    count = bills.shape[-1]
+    bills, money = bills[..., None, :], money[:, None]
+    within = bills <= money
+    last = count - 1 - within[..., ::-1].argmax(-1, keepdims=True)
+    rung = np.where(within.any(-1, keepdims=True), last, bills.argmin(-1, keepdims=True))
+    low, high = (np.take_along_axis(bills, np.minimum(place, count - 1), -1) for place in (rung, rung + 1))
+    is_between = (low <= money) & (money < high)
+    share = np.where(is_between, (money - low) / np.where(is_between, high - low, 1.0), 0.0)
+    return position_weights((rung + share)[..., 0], count)
+
+
+def _deepest(cost: Array, error: Array) -> float:
+    """Return the greatest distance of points below the line from the first to the last, in errors."""
+    return float((np.interp(cost, cost[[0, -1]], error[[0, -1]]) - error).max())
+
+
+def _is_on_or_above(middle: _Point, left: _Point, right: _Point) -> bool:
+    """Return whether a point lies on or above the line between its neighbours."""
+    (x, y), (x_left, y_left), (x_right, y_right) = middle, left, right
+    return (x - x_left) * (y_right - y_left) <= (x_right - x_left) * (y - y_left)

@@ -29,7 +29,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import Z_ONE_SIDED_95, Money, count, format_number, format_points, percent
+from rcjax._base.figures import Z_ONE_SIDED_95, Money, count, format_figure, format_number, format_points, percent
 from rcjax._core.batching import map_in_threads
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import carried_log, carried_mask, with_carried_queries
@@ -37,7 +37,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, average_equal_answers, corrected_log, deal_folds
 from rcjax.policy.comparison import describe_gap
-from rcjax.policy.counted import ERRORS, Counted
+from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.ladder import Ladder, penalty
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, Tuning, recorded_count, recorded_tuning
@@ -74,7 +74,7 @@ class RetuningGain:
 
     loss: float
     """Loss of the policy in service: error + λ·cost, abstentions at their price."""
-    gain: Gain[float]
+    gain: Gain
     """Loss of the policy in service minus mean loss of the retuned policies."""
     lam: float
     """Price λ, in errors per unit of money."""
@@ -164,16 +164,16 @@ class Replacement:
         gain = None if self.held_out is None else self.held_out.gain
         return self.improvement > LEAST_IMPROVEMENT and (gain is None or gain.mean >= -gain.se)
 
-    def describe(self, counted: Counted, *, broken: bool = False) -> tuple[str, ...]:
+    def describe(self, error_kind: ErrorKind, *, broken: bool = False) -> tuple[str, ...]:
         """Describe the faults, or else the new policy and why it replaces the policy or not (see `replaces`)."""
         if self.against or self.improvement is None:
             return self.against
         replaces, then = self.replaces(broken=broken), ""
         if self.saving is not None and self.saving.suffices == replaces:
-            then = self.saving.describe(counted.noun)
+            then = self.saving.describe(error_kind.noun)
         elif not replaces:
-            price = f", where {counted.unit} costs ${format_number(1 / self.lam)}" if self.lam else ""
-            together = f"{counted.noun} and money together{price}"
+            price = f", where {error_kind.unit} costs ${format_number(1 / self.lam)}" if self.lam else ""
+            together = f"{error_kind.noun} and money together{price}"
             then = f"{together}, the new policy is worse: the policy stays"
             if self.improvement > LEAST_IMPROVEMENT:
                 then = "on queries left out of tuning, such a policy is worse: the policy stays"
@@ -187,9 +187,10 @@ class Replacement:
             then = "the policy in service exceeds the limit itself by more than chance explains"
         elif self.held_out is not None and not broken:
             better = "better" if self.held_out.gain.mean > self.held_out.gain.se else "no worse"
-            then = f"on queries left out of tuning, such a policy is {better}, {counted.noun} and money together"
+            then = f"on queries left out of tuning, such a policy is {better}, {error_kind.noun} and money together"
         effect = "; ".join(filter(None, (self.effect, then)))
-        return (f"tuned again, on all known queries, which it learns from: {effect}",) if effect else ()
+        head = "if tuned again on these and the carried queries (so slightly flattered)"
+        return (f"{head}: {effect}",) if effect else ()
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as JSON values."""
@@ -284,9 +285,10 @@ def _cross_fitted_losses(
         lam: the λ of both.
     """
     fold, n = deal_folds(log.complete), log.n_queries
+    costs = np.broadcast_to(outcomes.cost, outcomes.query_cost.shape)
 
     def losses(calibrators: Calibrator, policies: Policies) -> np.ndarray:
-        terms = loss_terms_on_log(calibrators, policies, outcomes, outcomes.correct, outcomes.cost)
+        terms = loss_terms_on_log(calibrators, policies, outcomes, outcomes.correct, costs)
         return np.asarray(terms.loss(lam, spec.abstain_price), float)[0]
 
     by_fold = np.stack([losses(*tuned) for tuned in _tune_without_folds(fold, policy, log, spec, lam)])
@@ -312,7 +314,7 @@ def _tune_without_folds(
     require_answers(frontier.policies, log)
     tune_draw = search.draw_tuner(frontier, log, np.array([0]))
     n = min(map(len, rest))
-    return map_in_threads(lambda rows: tune_draw(log, rows[:n]), rest, n=log.n_queries)
+    return map_in_threads(lambda rows: tune_draw(rows[:n]), rest, n=log.n_queries)
 
 
 def _optimism(held_out: np.ndarray, in_sample: np.ndarray) -> float:
@@ -368,13 +370,13 @@ def assess_replacement(
 
 def _compare(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log, lam: float) -> Replacement:
     """Compare a new policy with a policy on a log, at the price λ and in the terms of the target."""
-    spec, counted = recorded_tuning(policy).spec, log.counted
+    spec, error_kind = recorded_tuning(policy).spec, log.error_kind
     target, today = spec.target, matched_today(policy, log)
     log = comparable_log(log, (policy, new_policy) if today is None else (policy, new_policy, today))
     old, new = (QueryLosses.of(subject, log) for subject in (policy, new_policy))
     improvement = float((old.penalty - new.penalty + lam * (old.spent - new.spent)).mean())
     rival, todays = ("today's", None) if today is None else (name_today(today), QueryLosses.of(today, log).penalty)
-    noun = counted.noun if todays is None else f"{counted.noun} than {rival}"
+    noun = error_kind.noun if todays is None else f"{error_kind.noun} than {rival}"
     effect = old.describe_change(new, todays, penalty(new_policy.expected), spec, noun)
     if target is None or not target.is_limit or (target.name == "match" and todays is None):
         return Replacement(improvement, effect=effect)
@@ -391,7 +393,7 @@ def _compare(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log, lam: 
     if was <= most and target.name != "budget" and spec.confidence is None:
         share = 1 - new.spent.mean() / max(old.spent.mean(), np.finfo(float).tiny)
         saving = LimitSaving(float(share), becomes - was, most - was, se)
-    words = target.describe(counted, rival) if is_nearer else ""
+    words = target.describe(error_kind, rival) if is_nearer else ""
     exceeds = is_nearer and was - limit > Z_ONE_SIDED_95 * se
     return Replacement(improvement, limit=words, exceeds=exceeds, effect=f"{effect}, {where} {name}", saving=saving)
 
@@ -415,13 +417,13 @@ def _broken_promise(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log
     spread = max(new.std(), math.sqrt(max(bar * (1 - bar), 0.0))) / math.sqrt(len(new))
     if new.mean() - bar <= max(_LEAST_EXCESS, Z_ONE_SIDED_95 * spread):
         return None
-    promise = "" if promised is None else f", where it promises {percent(promised)}"
+    promise = "" if promised is None else f", where {percent(promised)} is expected"
     where = f"on the {count(len(new), 'query')} that the policy in service carries"
-    new_error = f"{where}, the new policy has {percent(new.mean())} {log.counted.noun}{promise}"
+    new_error = f"{where}, the new policy has {percent(new.mean())} {log.error_kind.noun}{promise}"
     return f"{new_error}; the policy in service has {percent(old.mean())} there"
 
 
-State = Literal["as promised", "better than promised", "worse than promised", "unclear", "no fair sample"]
+State = Literal["as expected", "better than expected", "worse than expected", "doubtful", "no fair sample"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -442,7 +444,7 @@ class PolicyDecision:
     @property
     def alarm(self) -> bool:
         """Whether the exit status is 1."""
-        return self.state in ("worse than promised", "no fair sample")
+        return self.state in ("worse than expected", "no fair sample")
 
     @property
     def headline(self) -> str:
@@ -467,8 +469,8 @@ class DecisionGrounds(NamedTuple):
     """Findings on whether the log is a fair sample."""
     unit: Money
     """Unit of money."""
-    counted: Counted = ERRORS
-    """Kind of error that is counted."""
+    error_kind: ErrorKind = ERRORS
+    """Kind of error."""
     unlabelled: int = 0
     """Number of queries of the log without a label."""
     tuned_on: int = 0
@@ -481,7 +483,7 @@ class DecisionGrounds(NamedTuple):
         return f"{self._describe_error()}; {self._describe_money()}"
 
     def _describe_error(self) -> str:
-        error, finding, noun = self.error, self.findings[0], self.counted.noun
+        error, finding, noun = self.error, self.findings[0], self.error_kind.noun
         gap, se = 100 * error.gap, 100 * error.se
         if finding.name == "difference":
             margin = f", {'within' if gap <= 0 else 'over'} the margin of {format_points(error.expected)}"
@@ -490,26 +492,26 @@ class DecisionGrounds(NamedTuple):
             margin = margin if error.observed > 0 else ""
             against = f"{describe_gap(error.observed, error.se, noun)} {error.rival}"
             return f"the policy has {against} on the same queries{margin}{_chance(finding)}"
-        rate = f"the policy {self.counted.does(percent(error.observed))}"
+        rate = f"the policy {self.error_kind.does(percent(error.observed))}"
         than = f"{abs(gap):.1f} ± {se:.1f} points {'more' if gap >= 0 else 'less'} than the"
-        return f"{rate}, {than} {percent(error.expected)} promised{_chance(finding)}"
+        return f"{rate}, {than} {percent(error.expected)} expected{_chance(finding)}"
 
     def _describe_money(self) -> str:
         money, finding, unit = self.money, self.findings[1], self.unit
         if finding.name != "budget":
             rise = f"{percent(abs(money.rise))} {'more' if money.rise >= 0 else 'less'}"
-            than = f"{rise} than the ${unit.show(money.expected)} promised{_chance(finding)}"
+            than = f"{rise} than the ${unit.show(money.expected)} expected{_chance(finding)}"
             return f"it costs {unit.full(money.observed)}, {than}"
         budget = f"budget of ${unit.show(money.expected)}"
         if finding.verdict != "fine":
             return f"even its cheapest rung costs {unit.full(money.observed)}, over the {budget}{_chance(finding)}"
-        if self.bill <= money.expected * (1 + _ROUNDING):
+        if self.bill <= money.expected or unit.show(self.bill) == unit.show(money.expected):
             return f"it costs {unit.full(self.bill)}, within its {budget}"
         later = "which the service makes up for on later queries, as it follows its bill"
-        return f"it costs {unit.full(self.bill)} here, over its {budget}, {later}"
+        over = percent(self.bill / money.expected - 1)
+        return f"it costs {unit.full(self.bill)} here, {over} over its {budget}, {later}"
 
 
-_ROUNDING = 0.005  # excess of a bill over its budget that three digits hardly show
 _SURELY_LESS = 0.975  # one-sided p-value of a rise, above which a figure is significantly less than expected
 
 
@@ -527,7 +529,7 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
     broken, tune_again, grounds = "bad" in verdicts, False, ()
     if replacement is not None:
         tune_again = not biased and replacement.replaces(broken=broken)
-        grounds = replacement.describe(evidence.counted, broken=broken)
+        grounds = replacement.describe(evidence.error_kind, broken=broken)
     reasons = tuple(dict.fromkeys((*biased, *grounds)))  # a biased sample may be among both
     if biased:
         advice = "mend the log, as said above, then check again"
@@ -538,19 +540,19 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
         advice = "tune again" if tune_again else f"see what has changed, and {instead}: nothing better is shown yet"
         if replacement is None:
             advice = "see what has changed; whether to tune again, rcjax check says without --no-retuning"
-        return PolicyDecision("worse than promised", sentence, tune_again, advice, reasons)
-    state: State = "as promised"
+        return PolicyDecision("worse than expected", sentence, tune_again, advice, reasons)
+    state: State = "as expected"
     doubted = evidence.money if "doubtful" in verdicts and findings[0].verdict != "doubtful" else error
     over_limit = replacement is not None and replacement.exceeds  # whose promise was too uncertain to be broken
     if "doubtful" in verdicts or over_limit:
-        state, sentence = "unclear", f"{sentence}; {_too_few(doubted, evidence.unlabelled, evidence.tuned_on)}"
+        state, sentence = "doubtful", f"{sentence}; {_too_few(doubted, evidence.unlabelled, evidence.tuned_on)}"
     elif error.gap < 0 and error.n_expected and error.p_value > _SURELY_LESS:
-        state = "better than promised"
+        state = "better than expected"
     if tune_again and over_limit:
         advice = "tune again, to keep the limit"
     elif tune_again:
         advice = "tune again, for the gain above" if grounds else "tune again: whether that gains cannot be tested"
-    elif state == "unclear" and not doubted.too_few_tuned_on:
+    elif state == "doubtful" and not doubted.too_few_tuned_on:
         unlabelled = f"label the {count(evidence.unlabelled, 'query')} without a label"
         advice = f"{unlabelled if evidence.unlabelled else 'log and label more queries'}, then check all together"
     else:
@@ -562,7 +564,9 @@ def _chance(finding: Finding) -> str:
     """Return the p-value of a figure beyond its limit, in brackets, and whether chance explains the figure."""
     if finding.p_value is None or (finding.verdict == "fine" and not finding.figure > finding.kind.limits.doubtful):
         return ""
-    return f" ({'by chance, ' * (finding.verdict == 'fine')}p = {finding.p_value:.2g})"
+    limit = format_figure(finding.kind.limits.doubtful, finding.kind.unit)
+    above = "" if finding.name == "difference" else f"above the limit of {limit}, "
+    return f" ({above}{'by chance, ' * (finding.verdict == 'fine')}p = {finding.p_value:.2g})"
 
 
 def _too_few(doubted: PrimaryFigure, unlabelled: int, tuned_on: int) -> str:

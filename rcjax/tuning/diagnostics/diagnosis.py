@@ -25,7 +25,7 @@ from rcjax.model.calibrated_models import CalibratedModels, Details, FittedModel
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.goodness_of_fit.reliability import accuracy_p_value, area_under_roc, calibration_test
 from rcjax.model.label_outcomes import FOLDS, corrected_log, deal_folds, expected_log
-from rcjax.policy.counted import ERRORS, Counted, penalised
+from rcjax.policy.error_kind import ERRORS, ErrorKind, penalised
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.tuning.certify import OverlapWarning, overlap
 from rcjax.tuning.cross_validation import held_out_confidence
@@ -67,7 +67,7 @@ def held_out_parts(model: FittedModel, log: Log, *, folds: bool, seed: int = 0) 
     """
     if not folds:
         return [HeldOutPart(model, log)]
-    fold = deal_folds(log.complete, FOLDS, seed)
+    fold = deal_folds(log.complete, seed)
 
     def without_fold(number: int) -> HeldOutPart:
         rest = without(log, fold == number)
@@ -92,6 +92,7 @@ def without(log: Log, rows: np.ndarray) -> Log:
         "correct": np.where(remaining, correct, False).astype(correct.dtype),
         "answered": remaining,
         "query_cost": money,
+        "signal_cost": None if log.signal_cost is None else np.where(remaining, log.signal_cost, 0),
         "cost": cost,
     }
     return dataclasses.replace(log, **jax.device_put(columns))
@@ -210,16 +211,16 @@ class Diagnosis:
     """Calibration of each model."""
     promise: Promise | None = None
     """Promised and observed figures of the tuned frontier; None without a frontier."""
-    counted: Counted = ERRORS
-    """Kind of error that is counted, with its words; in JSON its noun."""
+    error_kind: ErrorKind = ERRORS
+    """Kind of error, with its words; in JSON its noun."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Findings on the size of the log, on each model, and on the promise."""
         return (
             assess_size(self.n),
-            *(finding for model in self.calibration for finding in model.findings(self.counted)),
-            *(() if self.promise is None else self.promise.findings(self.counted)),
+            *(finding for model in self.calibration for finding in model.findings(self.error_kind)),
+            *(() if self.promise is None else self.promise.findings(self.error_kind)),
         )
 
     @property
@@ -238,7 +239,7 @@ class Diagnosis:
         """Return the fields, findings and remarks as JSON values; None for NaN."""
         document = dataclasses.asdict(self)
         del document["confidence"], document["correct"]
-        document |= {"counted": self.counted.noun, "findings": [finding.to_json() for finding in self.findings]}
+        document |= {"error_kind": self.error_kind.noun, "findings": [finding.to_json() for finding in self.findings]}
         return {"verdict": self.verdict} | as_json_values(document | {"remarks": self.remarks})
 
 
@@ -305,7 +306,7 @@ def diagnose(
         correct=correct,
         calibration=calibration,
         promise=promise,
-        counted=log.counted,
+        error_kind=log.error_kind,
     )
 
 

@@ -24,14 +24,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import choose_unit, count, percent
+from rcjax._base.figures import count, percent
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import find_unsure, measure_unevenness
 from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANCE_LEVEL
 from rcjax.model.goodness_of_fit.reliability import SampleMean, excess_over_limit, holm_adjusted, rise_of_mean
-from rcjax.policy.counted import ERRORS, Counted
+from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.solving.frontier.points import CascadeSet
+from rcjax.policy.spec import CascadeSet, Spec
 from rcjax.tuning.replaying.comparing import paired_error
 
 #: Verdict on one figure; a policy gets a `PolicyDecision`.
@@ -52,7 +52,7 @@ class FindingKind:
     name: str
     """Name in JSON, such as "calibration error"."""
     label: str
-    """Name on screens; {noun} stands for the kind of error that is counted."""
+    """Name on screens; {noun} stands for the kind of error."""
     limits: Limits
     """Limits from which on a figure is doubtful and bad; lower figures are worse where `bad` is the smaller limit."""
     unit: Literal["share", "points", "number"] = "share"
@@ -72,7 +72,7 @@ class FindingKind:
 
         Args:
             subject, figure, advice, p_value, verdict: as the fields of `Finding`.
-            noun: the kind of error that is counted.
+            noun: the kind of error.
         """
         kind = dataclasses.replace(self, label=self.label.format(noun=noun))
         return Finding(kind, subject, figure, p_value, verdict, advice)
@@ -83,7 +83,7 @@ class Finding:
     """A figure with its verdict, and advice if the verdict is not fine."""
 
     kind: FindingKind
-    """Kind of the finding; its label names the kind of error that is counted."""
+    """Kind of the finding; its label names the kind of error."""
     subject: str
     """Model that the figure describes; empty for the log as a whole."""
     figure: float
@@ -133,10 +133,10 @@ FINDING_KINDS: Mapping[str, FindingKind] = {
         FindingKind("calibration error", "calibration error", Limits(0.05, 0.10)),
         FindingKind("separation", "better is surer", Limits(0.65, 0.55)),
         FindingKind("certain answers", "confidence 1", Limits(0.5, 0.9)),
-        FindingKind("predicted error", "{noun} off promise", Limits(0.01, 0.03), "points"),
-        FindingKind("predicted cost", "cost off promise", Limits(0.05, 0.15)),
+        FindingKind("predicted error", "{noun} off the expected", Limits(0.01, 0.03), "points"),
+        FindingKind("predicted cost", "cost off the expected", Limits(0.05, 0.15)),
         FindingKind("error", "rise of {noun}", Limits(0.02, 0.05), "points"),
-        FindingKind("difference", "{noun} over margin", Limits(0.0, 0.02), "points"),
+        FindingKind("difference", "{noun} above today's", Limits(0.0, 0.02), "points"),  # limits beyond the margin
         FindingKind("cost", "rise of cost", Limits(0.05, 0.15)),
         FindingKind("budget", "least bill over budget", Limits(0.05, 0.15)),
         FindingKind("confidences", "confidences", Limits(0.05, 0.10), "number"),
@@ -320,9 +320,9 @@ class ModelCalibration:
     states_confidence: bool
     """Whether the model states its confidences."""
 
-    def findings(self, counted: Counted = ERRORS) -> Iterator[Finding]:
+    def findings(self, error_kind: ErrorKind = ERRORS) -> Iterator[Finding]:
         """Assess accuracy, calibration error, the separation of better answers, and the share of certain answers."""
-        yield self._accuracy_finding(counted.noun)
+        yield self._accuracy_finding(error_kind.noun)
         yield self._calibration_finding()
         yield self._separation_finding()
         yield self._certain_finding()
@@ -399,28 +399,29 @@ class Promise:
     cost_band: np.ndarray
     """Half-width of the 90 % band of `cost` − `predicted_cost`."""
 
-    def findings(self, counted: Counted = ERRORS) -> Iterator[Finding]:
-        """Assess whether the error and the cost of policies are as promised when they were tuned."""
-        for name, noun in (("error", counted.noun), ("cost", "cost")):
+    def findings(self, error_kind: ErrorKind = ERRORS) -> Iterator[Finding]:
+        """Assess whether the error and the cost of policies are no higher than promised when they were tuned."""
+        for name, noun in (("error", error_kind.noun), ("cost", "cost")):
             gap = self._gap(name)
             off = f"{100 * gap.figure:.1f} points" if name == "error" else percent(gap.figure)
             why = "go by what rcjax evaluate shows on fresh queries, and tune on queries like those to come"
             if gap.by_chance:
-                why = "chance alone can explain that; label more queries before you rely on the promise"
+                why = "chance alone can explain that; label more queries before you rely on it"
             finding = f"on queries not seen, the {noun} of policies tuned in this way is {off} {gap.direction}"
-            advice = f"{finding} than promised, mean over the curve: {why}"
-            verdict = verdict_of(f"predicted {name}", gap.figure, by_chance=gap.by_chance)
-            yield _assess(f"predicted {name}", "", gap.figure, advice, verdict=verdict, noun=counted.noun)
+            advice = f"{finding} than expected, mean over the curve: {why}"
+            is_lower = gap.direction == "lower"  # which no service regrets
+            verdict = "fine" if is_lower else verdict_of(f"predicted {name}", gap.figure, by_chance=gap.by_chance)
+            yield _assess(f"predicted {name}", "", gap.figure, advice, verdict=verdict, noun=error_kind.noun)
 
     def describe(self) -> str:
         """Describe in words how far error and cost are from the promise.
 
         >>> figures = {"predicted_error": [0.2], "predicted_cost": [1.0], "error": [0.3], "cost": [0.9]}
         >>> Promise("labels", [1.0], **figures, error_band=[0.1], cost_band=[0.1]).describe()
-        '10.0 points off what was promised, mostly higher, and the cost 10.0 %, mostly lower'
+        '10.0 points off the expected, mostly higher, and the cost 10.0 %, mostly lower'
         """
         error, cost = (self._gap(name) for name in ("error", "cost"))
-        points = f"{100 * error.figure:.1f} points off what was promised, mostly {error.direction}"
+        points = f"{100 * error.figure:.1f} points off the expected, mostly {error.direction}"
         return f"{points}, and the cost {percent(cost.figure)}, mostly {cost.direction}"
 
     def is_by_chance(self, name: str) -> bool:
@@ -479,27 +480,32 @@ class PrimaryFigure:
         """Whether most of the standard error comes from the queries tuned on, which are fewer than those of the log."""
         return 0 < self.n_expected < 0.8 * self.n
 
-    def error_finding(self, counted: Counted = ERRORS) -> Finding:
-        """Return the finding on an error; on a difference from a rival, the finding on its margin."""
+    def error_finding(self, error_kind: ErrorKind = ERRORS) -> Finding:
+        """Return the finding on an error; for a difference from a rival, the finding on it beside its margin."""
+        kind, figure = FINDING_KINDS["error"], self.gap
         if self.rival is not None:
-            name = "difference"
+            kind, figure = FINDING_KINDS["difference"], self.observed
+            kind = dataclasses.replace(kind, limits=Limits(*(self.expected + limit for limit in kind.limits)))
             advice = (
-                f"the policy has {100 * self.observed:.1f} points more {counted.noun} than {self.rival}, where "
+                f"the policy has {100 * self.observed:.1f} points more {error_kind.noun} than {self.rival}, where "
                 f"{100 * self.expected:.3g} were to be the most"
             )
         else:
-            name, promised = "error", percent(self.expected)
+            expected = percent(self.expected)
             if self.interval is not None:
-                promised += f" ({' to '.join(percent(end) for end in self.interval)})"
-            advice = f"the policy {counted.does(percent(self.observed))}, where {promised} was expected"
-        return FINDING_KINDS[name].finding("", self.gap, advice, p_value=self.p_value, noun=counted.noun)
+                expected += f" ({' to '.join(percent(end) for end in self.interval)})"
+            advice = f"the policy {error_kind.does(percent(self.observed))}, where {expected} was expected"
+        return kind.finding("", figure, advice, p_value=self.p_value, noun=error_kind.noun)
 
-    def money_finding(self) -> Finding:
-        """Return the finding on a bill; beside a budget (`n_expected` is 0), on the cheapest rung of a ladder."""
+    def money_finding(self, spec: Spec) -> Finding:
+        """Return the finding on a bill; beside a budget (`n_expected` is 0), on the cheapest rung of a ladder.
+
+        `spec` has the options of the tuning, for the unit of money.
+        """
         name, subject, than = "cost", "the policy", "expected"
         if not self.n_expected:
             name, subject, than = "budget", "even the cheapest rung", "in the budget"
-        money = choose_unit([self.expected, self.observed])
+        money = spec.money([self.expected, self.observed])
         advice = (
             f"{subject} costs {money.full(self.observed)}, {percent(self.rise)} more than the "
             f"${money.show(self.expected)} {than}: look at prices, at the length of questions and answers, and at how "

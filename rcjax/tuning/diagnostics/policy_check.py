@@ -29,10 +29,10 @@ from rcjax.logs.kept_sample import carried_log
 from rcjax.logs.log import Log
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.goodness_of_fit.reliability import calibration_change, distribution_change
-from rcjax.policy.counted import ERRORS, Counted, recorded_counted
+from rcjax.policy.error_kind import ERRORS, ErrorKind, recorded_error_kind
 from rcjax.policy.following import Bill
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.policy.spec import recorded_count, recorded_tuning
+from rcjax.policy.spec import Spec, recorded_count, recorded_tuning
 from rcjax.tuning.certify import Overlap, overlap
 from rcjax.tuning.diagnostics.decision import (
     DecisionGrounds,
@@ -98,11 +98,11 @@ class ModelChange:
     median_tuned: float
     """Median of the raw confidences on the queries tuned on."""
 
-    def findings(self, counted: Counted) -> Iterator[Finding]:
+    def findings(self, error_kind: ErrorKind) -> Iterator[Finding]:
         """Yield the findings on a change of the calibration and of the distribution of confidences."""
         name = self.model
         accuracy, before, confidence = map(percent, (self.accuracy, self.accuracy_tuned, self.confidence))
-        means = f"its {counted.success} is {accuracy} ({before} when tuned), where its confidence says {confidence}"
+        means = f"its {error_kind.success} is {accuracy} ({before} when tuned), where its confidence says {confidence}"
         off = f"{percent(self.calibration_error)}, {percent(self.calibration_error_tuned)} on queries tuned on"
         worse = self.calibration_error > self.calibration_error_tuned  # a better calibration is no alarm
         yield FINDING_KINDS["calibration error"].finding(
@@ -187,8 +187,8 @@ class PolicyCheck:
     position as tuned; and `error_tuned`, its error. None for a policy that does not follow its bill."""
     unlabelled: int = 0
     """Number of the `n` queries without a labelled answer."""
-    counted: Counted = ERRORS
-    """Kind of error that is counted, with its words; in JSON its noun."""
+    error_kind: ErrorKind = ERRORS
+    """Kind of error, with its words; in JSON its noun."""
 
     @property
     def drifted(self) -> bool:
@@ -212,7 +212,7 @@ class PolicyCheck:
         fields["models"] = [dataclasses.asdict(model) for model in self.models]
         fields["findings"] = [finding.to_json() for finding in self.findings]
         fields["replacement"] = self.replacement and self.replacement.to_json()
-        fields |= {"decision": self.decision.to_json(), "counted": self.counted.noun}
+        fields |= {"decision": self.decision.to_json(), "error_kind": self.error_kind.noun}
         return {"drifted": self.drifted, "verdict": self.verdict} | as_json_values(fields)
 
 
@@ -268,11 +268,11 @@ def check_policy(
     figures = _gather_figures(policy, old, new, log)
     looks = looks or (1 if weeks.end is None else WEEKLY)
     separate = separate_looks(looks)
-    last_look = _look_at_windows(figures, Weeks(weeks.ago[new.complete], weeks.end), separate, log.counted)
+    last_look = _look_at_windows(figures, Weeks(weeks.ago[new.complete], weeks.end), separate, log.error_kind)
     window = new.take(weeks.in_window)
     unalarmed = np.isin(weeks.ago, last_look.joined)
     models = _model_changes(policy, old, new, unalarmed, weeks.in_window)
-    secondary = assess_together((finding for model in models for finding in model.findings(log.counted)), separate)
+    secondary = assess_together((finding for model in models for finding in model.findings(log.error_kind)), separate)
     sample = assess_sample(recent, policy.models)
     replacement = _assess_retuned(policy, recent, seed) if retuning is True else retuning or None
     evidence = _ground_decision(policy, last_look, window, sample, old.n_queries)
@@ -290,10 +290,10 @@ def check_policy(
         replacement=replacement,
         findings=(*last_look.primary, *(finding for finding in sample if finding.verdict == "bad"), *secondary),
         decision=_prefer_dominating_today(decide(evidence, replacement), policy, recent),
-        remarks=(*_remarks(policy, window, shared, replacement), *last_look.remarks(evidence.unit, log.counted)),
+        remarks=(*_remarks(policy, window, shared, replacement), *last_look.remarks(evidence.unit, log.error_kind)),
         followed=last_look.followed,
         unlabelled=evidence.unlabelled,
-        counted=log.counted,
+        error_kind=log.error_kind,
     )
 
 
@@ -315,7 +315,7 @@ def _ground_decision(
         findings=look.primary,
         sample=sample,
         unit=recorded_tuning(policy).spec.money([look.money.expected, look.money.observed]),
-        counted=window.counted,
+        error_kind=window.error_kind,
         unlabelled=int((window.complete & ~window.labelled.any(1)).sum()),
         tuned_on=recorded_count(policy.provenance, "queries", carried),
         bill=0.0 if look.followed is None else look.followed["bill"],
@@ -344,9 +344,9 @@ def _prefer_dominating_today(decision: PolicyDecision, policy: AbstractPolicy, l
         comparison = compare_policy(policy, log, today, money=policy.budget)
     except LogError:
         return decision
-    if comparison.today is None or not comparison.dominated:
+    if comparison.today is None or not comparison.is_dominated:
         return decision
-    reason = f"it has no more {log.counted.noun} on these queries, for no more money"
+    reason = f"it has no more {log.error_kind.noun} on these queries, for no more money"
     return dataclasses.replace(decision, advice=f"use {comparison.today.subject}: {reason}")
 
 
@@ -358,8 +358,9 @@ def _require_fresh(policy: AbstractPolicy, log: Log) -> Overlap:
     shared = overlap(log, policy)
     if shared.covers_log:
         raise LogError(f"{log.source}: all of its queries were tuned on: check the policy on fresh ones")
-    if (promised := recorded_counted(policy.provenance).noun) != log.counted.noun:
-        raise LogError(f"{log.source}: it counts the {log.counted.noun}, and the policy was tuned for the {promised}")
+    noun, promised = log.error_kind.noun, recorded_error_kind(policy.provenance).noun
+    if noun != promised:
+        raise LogError(f"{log.source}: it counts the {noun}, and the policy was tuned for the {promised}")
     return shared
 
 
@@ -381,6 +382,7 @@ class _QueryFigures:
     error_baseline: Baseline
     money_baseline: Baseline
     cost_baseline: Baseline  # of `cost_as_tuned`
+    spec: Spec  # options of the tuning
     stream: Stream | None = None  # None: the policy does not follow its bill
     as_tuned: dict[str, float] = dataclasses.field(default_factory=dict)  # further entries of `PolicyCheck.followed`
 
@@ -395,7 +397,8 @@ def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _Qu
     """
     before, now = replay_queries(policy, old), replay_queries(policy, new)
     trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))
-    by_model = not recorded_tuning(policy).spec.is_by_labels
+    spec = recorded_tuning(policy).spec
+    by_model = not spec.is_by_labels
     cost = _costs(now, by_model)
     wrong, error_baseline = now.wrong, Baseline.of_promise(policy, "error", before.wrong, trained_on)
     promised = Baseline.of_promise(policy, "cost", _costs(before, by_model), trained_on)
@@ -404,30 +407,29 @@ def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _Qu
         shared = comparable_log(log, [policy, today])
         rival = policy if decides_alike(policy, today) else today
         wrong = QueryLosses.in_service(policy, shared).penalty - QueryLosses.in_service(rival, shared).penalty
-        margin = recorded_tuning(policy).spec.match or 0.0
-        error_baseline = Baseline(None, margin, rival=name_today(today))
+        error_baseline = Baseline(None, spec.match or 0.0, rival=name_today(today))
     if policy.budget is None or not policy.follows:
-        return _QueryFigures(wrong, cost, cost, error_baseline, promised, promised)
+        return _QueryFigures(wrong, cost, cost, error_baseline, promised, promised, spec)
     rungs = LadderReplay.of(policy, new)
     stream = rungs.stream(Bill.open(policy.budget))
     as_tuned = {"tuned": policy.position, "error_tuned": float(now.wrong.mean()), "budget": policy.budget}
     if today is None:
         wrong = stream.wrong
     limit = Baseline(None, policy.budget)
-    return _QueryFigures(wrong, rungs.spent[0], cost, error_baseline, limit, promised, stream, as_tuned)
+    return _QueryFigures(wrong, rungs.spent[0], cost, error_baseline, limit, promised, spec, stream, as_tuned)
 
 
 #: Points of error by which a change of cost moves a ladder that follows its bill, from which on a remark tells them.
 _MOVED = 0.005
 
 
-def _describe_followed(followed: Mapping[str, float], cost: PrimaryFigure, money: Money, counted: Counted) -> str:
+def _describe_followed(followed: Mapping[str, float], cost: PrimaryFigure, money: Money, error_kind: ErrorKind) -> str:
     """Describe a ladder that follows its bill: its position, its bill, and the figures at the position as tuned."""
     now, tuned, low, high = (f"{followed[name]:.1f}" for name in ("position", "tuned", "low", "high"))
     error, before = (followed[name] for name in ("error", "error_tuned"))
     change = f"cost {percent(abs(cost.rise))} {'more' if cost.rise > 0 else 'less'} than expected"
     if abs(error - before) >= _MOVED:
-        change = f"have {percent(before)} {counted.noun} in place of {percent(error)}, and {change}"
+        change = f"have {percent(before)} {error_kind.noun} in place of {percent(error)}, and {change}"
     return (
         f"following its bill, in the order of these queries, the policy goes by rung {now} on average ({low} to "
         f"{high}; its cascades are rungs, 0 the cheapest), for {money.full(followed['bill'])}; at rung {tuned}, as "
@@ -447,13 +449,13 @@ class _LastLook(NamedTuple):
     since: int | None  # weeks since the drift probably began; None without drift
     followed: dict[str, float] | None  # as `PolicyCheck.followed`
 
-    def remarks(self, money: Money, counted: Counted) -> Iterator[str]:
+    def remarks(self, money: Money, error_kind: ErrorKind) -> Iterator[str]:
         """Yield a remark on a ladder that follows its bill; else on a bill significantly below the promise."""
         cost = self.cost_as_tuned
         if self.followed is not None:
-            yield _describe_followed(self.followed, cost, money, counted)
+            yield _describe_followed(self.followed, cost, money, error_kind)
         elif cost.rise < -0.05 and cost.p_value > 0.95:  # no drift
-            less = f"{money.full(cost.observed)}, less than the ${money.show(cost.expected)} promised"
+            less = f"{money.full(cost.observed)}, less than the ${money.show(cost.expected)} expected"
             yield f"the policy costs {less}: that is not drift, and rcjax retune may make use of the difference"
 
     def describe_window(self, weeks: Weeks, looks: int, earlier: int) -> CheckWindow:
@@ -463,7 +465,7 @@ class _LastLook(NamedTuple):
         return CheckWindow(looks, span, weeks.first_day(span - 1) if span else None, earlier, alarms, since)
 
 
-def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, counted: Counted) -> _LastLook:
+def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, error_kind: ErrorKind) -> _LastLook:
     """Look at every window from the first week on, and return the findings of the last look.
 
     Weeks without an alarm join the baseline of later looks. `separate` is the number of separate looks in a year.
@@ -475,7 +477,7 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, coun
         baseline = earlier & ~np.isin(weeks.ago, [*alarmed])
         error = figures.error_baseline.compare(figures.error[rows], figures.error[baseline])
         money = figures.money_baseline.compare(figures.money[rows], figures.money[baseline])
-        primary = assess_together([error.error_finding(counted), money.money_finding()], separate)
+        primary = assess_together([error.error_finding(error_kind), money.money_finding(figures.spec)], separate)
         if any(finding.verdict == "bad" for finding in primary) and error.n >= _FEWEST_FOR_DRIFT:
             alarmed |= {*weeks.ago[rows].tolist()}
             alarms.append(ago)
@@ -558,7 +560,7 @@ def _sample(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
     return values if len(values) <= MAX_CONFIDENCES else rng.choice(values, MAX_CONFIDENCES, replace=False)
 
 
-def _costs(replayed: QueryReplay[np.ndarray], by_model: bool) -> np.ndarray:
+def _costs(replayed: QueryReplay, by_model: bool) -> np.ndarray:
     """Return values whose mean is the cost of the kind that the search promises: (n,).
 
     A search by labels promises bills, a search `by_model` costs at the models' mean costs. The latter values are the

@@ -21,13 +21,13 @@ import numpy as np
 from rcjax._base.figures import Z_ONE_SIDED_95, choose_unit, count, percent
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
-from rcjax.model.label_outcomes import corrected_log, expected_outcomes
+from rcjax.model.label_outcomes import corrected_log, expected_log
 from rcjax.policy.comparison import IN_SERVICE, Comparison, Rival, Role
-from rcjax.policy.counted import ERRORS, Counted, penalised
+from rcjax.policy.error_kind import ERRORS, ErrorKind, penalised
 from rcjax.policy.ladder import Ladder, penalty
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, recorded_tuning
-from rcjax.solving.frontier.hull import shares_at_bill
+from rcjax.solving.frontier.points import shares_at_bill
 from rcjax.tuning.replaying.replay import replay_queries, replay_rungs, replay_stream
 from rcjax.tuning.replaying.walk import require_complete
 
@@ -52,7 +52,7 @@ class QueryLosses(NamedTuple):
         """
         if isinstance(subject, str):
             column = log.models.index(subject)
-            return cls(1 - np.asarray(log.correct, float)[:, column], np.asarray(log.query_cost, float)[:, column])
+            return cls(1 - np.asarray(log.correct, float)[:, column], np.asarray(log.answer_cost, float)[:, column])
         price = _abstain_price(subject)
         if subject.follows and subject.budget:
             rungs = replay_rungs(subject, log)
@@ -95,13 +95,14 @@ class QueryLosses(NamedTuple):
 def single_model_errors(log: Log) -> np.ndarray:
     """Return the error of each single model of a log, by its labels: (k,)."""
     answered = np.asarray(log.answered)
-    return 1 - (expected_outcomes(log) * answered).sum(0) / np.maximum(answered.sum(0), 1)
+    right = np.asarray(expected_log(log).correct, float)
+    return 1 - (right * answered).sum(0) / np.maximum(answered.sum(0), 1)
 
 
 def single_model_figures(log: Log, model: str) -> tuple[float, float]:
     """Return (error, dollars per query) of a single model on a log, by all of its answers."""
     column = log.models.index(model)
-    return float(single_model_errors(log)[column]), float(np.asarray(log.cost)[column])
+    return float(single_model_errors(log)[column]), float(log.single_cost[column])
 
 
 def paired_error(differences: np.ndarray) -> np.ndarray:
@@ -172,12 +173,12 @@ def default_today(log: Log) -> str:
     right = np.asarray(corrected_log(log).take(log.complete).correct, float)
     error = paired_error((right[:, best, None] - right).T) * (1 + _ROUNDING)
     alike = (errors - errors[best] <= error) | (np.arange(len(errors)) == best)
-    return log.models[int(np.where(alike, np.asarray(log.cost, float), np.inf).argmin())]
+    return log.models[int(np.where(alike, np.asarray(log.single_cost, float), np.inf).argmin())]
 
 
 def best_single_for(log: Log, money: float) -> str:
     """Return the single model with the fewest errors for `money` per query; the cheapest if none is affordable."""
-    cost = np.asarray(log.cost, float)
+    cost = np.asarray(log.single_cost, float)
     affordable = cost <= max(money, float(cost.min())) * (1 + _ROUNDING)
     return log.models[int(np.where(affordable, single_model_errors(log), np.inf).argmin())]
 
@@ -254,7 +255,8 @@ def compare_policy(
         rival_losses = losses_of(subject, shared)
         rival_error, bill = single_model_figures(log, name) if tuned and name == subject else rival_losses.means
         se = float(paired_error(losses.penalty - rival_losses.penalty))
-        return Rival(name, role, rival_error, bill, error - rival_error, se)
+        saving_se = float(np.std(rival_losses.spent - losses.spent)) / math.sqrt(shared.n_queries)
+        return Rival(name, role, rival_error, bill, error - rival_error, se, saving_se)
 
     rivals = tuple(rival(role, subject) for role, subject in subjects.items())
     price = _abstain_price(policy) or None
@@ -303,10 +305,10 @@ def _answering_models(subject: ModelOrPolicy, log: Log) -> tuple[np.ndarray, np.
 
     As in service, the hash of a query decides by which rung of a ladder it goes.
     """
-    n, query_cost = log.n_queries, np.asarray(log.query_cost, float)
+    n = log.n_queries
     if isinstance(subject, str):
         place = log.models.index(subject)
-        return np.full(n, place), query_cost[:, place]
+        return np.full(n, place), np.asarray(log.answer_cost, float)[:, place]
     walked = replay_rungs(subject, replace(log, hand_labels=None))  # labels do not affect which model answers
     rung = np.array([subject.draw_rung(query) for query in log.queries])
     answers = walked.answers[rung, :, np.arange(n)]  # (n, k) of the policy's models
@@ -426,7 +428,7 @@ class Difference(NamedTuple):
         loss, se = self.error_difference + lam * self.cost_difference, math.hypot(self.error_se, lam * self.cost_se)
         return "better" if loss < -Z_ONE_SIDED_95 * se else "worse" if loss > Z_ONE_SIDED_95 * se else "alike"
 
-    def describe(self, counted: Counted = ERRORS) -> str:
+    def describe(self, error_kind: ErrorKind = ERRORS) -> str:
         """Describe the figures in words.
 
         >>> print(Difference(100, 40, 20, -0.012, 0.005, 1e-5, 1e-6).describe())
@@ -437,9 +439,9 @@ class Difference(NamedTuple):
         points += " more" if self.error_difference > 0 else " less"
         money = choose_unit([abs(self.cost_difference)]).full(abs(self.cost_difference))
         which = f"answers {self.differing:,} of {count(self.queries, 'query')} otherwise ({labelled})"
-        return f"{which}: {points} {counted.noun} at {money} {'more' if self.cost_difference > 0 else 'less'}"
+        return f"{which}: {points} {error_kind.noun} at {money} {'more' if self.cost_difference > 0 else 'less'}"
 
-    def describe_exchange(self, lam: float, counted: Counted = ERRORS) -> str:
+    def describe_exchange(self, lam: float, error_kind: ErrorKind = ERRORS) -> str:
         """Return what an avoided error costs, and what it is worth at λ; "" if no error is exchanged for money.
 
         >>> print(Difference(100, 40, 20, -0.012, 0.005, 1e-5, 1e-6).describe_exchange(2000.0))
@@ -447,7 +449,7 @@ class Difference(NamedTuple):
         """
         if not lam or self.error_difference * self.cost_difference >= 0:
             return ""
-        avoided = counted.unit.removeprefix("one ").removeprefix("a ")
+        avoided = error_kind.unit.removeprefix("one ").removeprefix("a ")
         costs = f"each {avoided} avoided costs ${-self.cost_difference / self.error_difference:.3g} here"
         return f"{costs}; by the target of the policy in service it is worth ${1 / lam:.3g}"
 

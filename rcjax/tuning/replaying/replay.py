@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from itertools import count
-from typing import Any, Generic, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,17 +28,17 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import calibrate_rows
 from rcjax.model.goodness_of_fit.reliability import wilson_interval
 from rcjax.model.label_outcomes import corrected_log, is_fully_labelled
-from rcjax.policy.counted import ERRORS, JUDGED_SAME, Counted, counted_by
+from rcjax.policy.error_kind import ERRORS, JUDGED_SAME, ErrorKind, choose_error_kind
 from rcjax.policy.following import Bill
 from rcjax.policy.ladder import figure_at
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.points import Policies, Seconds, summarise_seconds
 from rcjax.tuning.replaying.walk import (
-    Column,
     Columns,
     calibrated_confidence,
     columns_of,
+    money_of_answers,
     policy_arrays,
     restrict_to_reached,
     waiting_time,
@@ -141,7 +141,7 @@ class BesideReference(NamedTuple):
     """Share of wrong answers, and its standard error; None without labels."""
     errs_interval: tuple[float, float] | None = None
     """90 % interval for the true share of wrong answers; None without labels."""
-    counted: Counted = ERRORS
+    error_kind: ErrorKind = ERRORS
     """Kind of error that the labels count."""
 
     def describe(self) -> str:
@@ -154,14 +154,14 @@ class BesideReference(NamedTuple):
         if self.errs is None:
             unknown = f"how often it errs cannot be known without labels: {self.reference} may be wrong itself"
             return f"{differs}; {unknown}, and an answer that differs may be right (rcjax label draws some to label)"
-        return f"{differs}, {self.counted.does(_percent(self.errs))}"
+        return f"{differs}, {self.error_kind.does(_percent(self.errs))}"
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values: each share with its standard error, and the ends of the interval."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in self._asdict().items()
-            if name != "counted"
+            if name != "error_kind"
         }
 
 
@@ -180,7 +180,7 @@ def beside_reference(policy: Any, log: Log) -> BesideReference | None:
     replayed = replay(policy, by_labels)
     errs = float(replayed.error), float(replayed.error_se)
     low, high = error_interval(replayed, by_labels).tolist()
-    return BesideReference(name, differs, errs, (low, high), counted_by(None, by_labels.scores))
+    return BesideReference(name, differs, errs, (low, high), choose_error_kind(None, by_labels.scores))
 
 
 def _differences(log: Log) -> Log:
@@ -254,7 +254,8 @@ def replay(policy_or_frontier: AbstractPolicy | Frontier, log: Log) -> Replay:
     right, and its answers which are equal. An abstention is neither right nor wrong, and its calls are paid for.
 
     `cost` charges each answer the model's mean cost on the queries replayed, as the paper does. `spent` charges each
-    answer its own cost, which is more if deferred queries are longer than others.
+    answer its own cost, which is more if deferred queries are longer than others, without the `signal_cost` of models
+    whose answers are kept in any case.
 
     Only queries that all models that may be asked have answered are replayed, the same for all policies of a frontier.
     A ladder between two rungs has their weighted mean: the expected figures, without the noise of the lots.
@@ -288,27 +289,28 @@ def replay(policy_or_frontier: AbstractPolicy | Frontier, log: Log) -> Replay:
     return Replay(**figures, n=int(counts.sum()), models=policy.models, seconds=seconds)
 
 
-class QueryReplay(NamedTuple, Generic[Column]):
+class QueryReplay(NamedTuple):
     """The outcome of each of n queries under a policy of k models, or under each of R rungs with a leading axis R.
 
-    Outcomes are probabilities if the policy stands between two rungs.
+    Outcomes are probabilities if the policy stands between two rungs. Columns are numpy arrays, or jax arrays within
+    compiled functions.
     """
 
-    wrong: Column  # (n,) wrong answer, or score lost
-    abstained: Column  # (n,) abstention
-    cost_at_means: Column  # (n,) money, each answer at its model's mean cost on these queries
-    spent: Column  # (n,) money, each answer at its own cost
-    answers: Column  # (k, n) the model that answered
-    asked: Column  # (k, n) the models that were asked
-    waits: Column | None = None  # (n,) seconds, NaN if they are not known; None: the log has no seconds
-    query_cost: Column | None = None  # (k, n) money of each answer, 0 for a model that no query can reach
+    wrong: Any  # (n,) wrong answer, or score lost
+    abstained: Any  # (n,) abstention
+    cost_at_means: Any  # (n,) money, each answer at its model's mean cost on these queries
+    spent: Any  # (n,) money, each answer at its own cost
+    answers: Any  # (k, n) the model that answered
+    asked: Any  # (k, n) the models that were asked
+    waits: Any = None  # (n,) seconds, NaN if they are not known; None: the log has no seconds
+    query_cost: Any = None  # (k, n) money of each answer, 0 for a model that no query can reach
 
-    def mean(self: QueryReplay[np.ndarray], weights: Sequence[float]) -> QueryReplay[np.ndarray]:
+    def mean(self, weights: Sequence[float]) -> QueryReplay:
         """Return the expected outcomes if queries go by R rungs with probabilities `weights` (R,)."""
         shares = np.asarray(weights, self.wrong.dtype)
         return QueryReplay(*(np.tensordot(shares, column, 1) for column in self[:6]), query_cost=self.query_cost)
 
-    def head(self: QueryReplay[np.ndarray], n: int) -> QueryReplay[np.ndarray]:
+    def head(self, n: int) -> QueryReplay:
         """Take the first n queries, in float64."""
 
         def cut(column: Any) -> Any:
@@ -317,13 +319,13 @@ class QueryReplay(NamedTuple, Generic[Column]):
         return QueryReplay(*map(cut, self))
 
 
-def replay_queries(policy: AbstractPolicy, log: Log) -> QueryReplay[np.ndarray]:
+def replay_queries(policy: AbstractPolicy, log: Log) -> QueryReplay:
     """Answer the queries of a log by a policy, as `replay` does, and return the outcome of each query; numpy arrays."""
     rungs, counts = _replay_cascades(policy, log, policy.adjacent_rungs)
     return rungs.mean(policy.weights).head(counts.sum())
 
 
-def replay_rungs(policy: AbstractPolicy, log: Log) -> QueryReplay[np.ndarray]:
+def replay_rungs(policy: AbstractPolicy, log: Log) -> QueryReplay:
     """Answer the queries of a log by every rung of a ladder, at any position: (R, …)."""
     rungs, counts = _replay_cascades(policy, log, policy.rungs)
     return rungs.head(counts.sum())
@@ -334,7 +336,7 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     policies = restrict_to_reached(frontier.policies, log.logprob.dtype)
     columns = columns_of(log, models, policies, np.asarray(policies.members).any(0))
     phi = np.asarray(calibrate_rows(model.calibrators, columns.logprob.T)).T
-    points = len(policies.first)
+    points = len(policies.members)
     padded = np.minimum(np.arange(points + -points % _POINTS_MULTIPLE), points - 1)
     batch = max(1, min(_POINTS_MULTIPLE, _BATCH_ELEMENTS // columns.logprob.shape[1]))
     replayed = _replay_points(phi, policies.take(padded), columns, batch=batch)
@@ -342,9 +344,7 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     return Replay(**figures, n=int(columns.counts.sum()), models=models, seconds=jax.tree.map(np.asarray, seconds))
 
 
-def _replay_cascades(
-    policy: AbstractPolicy, log: Log, rungs: Sequence[Policy]
-) -> tuple[QueryReplay[np.ndarray], np.ndarray]:
+def _replay_cascades(policy: AbstractPolicy, log: Log, rungs: Sequence[Policy]) -> tuple[QueryReplay, np.ndarray]:
     """Return (outcomes of the queries under some rungs of a policy, (n,) bool: the queries that count)."""
     cascades = [cascade for rung in rungs for cascade in rung.cascades]
     policies, places = policy_arrays(policy.models, cascades, log.logprob.dtype)
@@ -388,18 +388,19 @@ def _cascade_numbers(policy: AbstractPolicy, rungs: Sequence[Policy], log: Log) 
     return np.array([[by_segment.get(name, default) for name in segment] for default, by_segment in rows])
 
 
-def _walk_policy(phi: jax.Array, policy: Policies, columns: Columns[jax.Array]) -> QueryReplay[jax.Array]:
+def _walk_policy(phi: jax.Array, policy: Policies, columns: Columns) -> QueryReplay:
     """Return the outcome of each query under one policy, by calibrated confidences (k, n)."""
     route = walk(phi, policy, columns.codes)
     query_cost, seconds = columns.query_cost, columns.seconds
     mean_cost = query_cost.sum(axis=1, keepdims=True) / columns.counts.sum()
-    cost_at_means, spent = route.paid(mean_cost), route.paid(query_cost)
+    cost_at_means = route.paid(mean_cost)
+    spent = route.paid(money_of_answers(policy, query_cost, columns.signal_cost))
     waits = None if seconds is None else waiting_time(route, policy, seconds)
     wrong, abstained = route.wrong(columns.correct).astype(phi.dtype), route.abstained.astype(phi.dtype)
     return QueryReplay(wrong, abstained, cost_at_means, spent, route.answers, route.asked, waits)
 
 
-def _figures(paths: QueryReplay[jax.Array], counts: Array) -> dict[str, jax.Array]:
+def _figures(paths: QueryReplay, counts: Array) -> dict[str, jax.Array]:
     """Compute the figures of `Replay` by name, without the seconds, over the queries that count."""
     error, error_se = _mean_and_se(paths.wrong, counts)
     cost, cost_se = _mean_and_se(paths.cost_at_means, counts)
@@ -424,10 +425,8 @@ _seconds_of = compiled(summarise_seconds)
 
 
 @compiled
-def _replay_paths(
-    phi: jax.Array, policies: Policies, places: jax.Array, columns: Columns[jax.Array]
-) -> QueryReplay[jax.Array]:
-    def walk_cascade(policy: Policies, place: jax.Array) -> QueryReplay[jax.Array]:
+def _replay_paths(phi: jax.Array, policies: Policies, places: jax.Array, columns: Columns) -> QueryReplay:
+    def walk_cascade(policy: Policies, place: jax.Array) -> QueryReplay:
         walked, back = _walk_policy(phi[place], policy, columns.of_models(place)), jnp.argsort(place)
         return walked._replace(answers=walked.answers[back], asked=walked.asked[back])
 
@@ -436,7 +435,7 @@ def _replay_paths(
 
 @partial(compiled, static_argnames="batch")
 def _replay_points(
-    phi: jax.Array, policies: Policies, columns: Columns[jax.Array], *, batch: int
+    phi: jax.Array, policies: Policies, columns: Columns, *, batch: int
 ) -> tuple[dict[str, jax.Array], Any]:
     def replay_point(policy: Policies) -> tuple[dict[str, jax.Array], Any]:
         paths = _walk_policy(phi, policy, columns)

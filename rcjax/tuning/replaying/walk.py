@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -56,6 +56,18 @@ class Route(NamedTuple):
         # Model by model, as XLA takes ten times as long on CPUs for a sum over the first axis followed by a mean.
         bills = (jnp.where(asked, bill, 0) for asked, bill in zip(self.asked, money, strict=True))
         return sum(bills, jnp.zeros((), money.dtype))
+
+
+def money_of_answers(policy: Policies, query_cost: Array, signal_cost: Array | None) -> Array:
+    """Return the money of each answer under one policy (k, n): without `signal_cost` if it is kept in any case."""
+    if signal_cost is None:
+        return query_cost
+    bounds = jnp.asarray(policy.bounds)
+    is_empty = jnp.diff(bounds, axis=1, prepend=0.0) <= 0
+    keeps = (is_empty | (jnp.asarray(policy.actions) == jnp.arange(len(bounds))[:, None])).all(1)
+    if policy.agreements is not None:
+        keeps &= ~jnp.asarray(policy.agreements.compares)
+    return query_cost - jnp.where(keeps[:, None], signal_cost, 0.0)
 
 
 def waiting_time(route: Route, policy: Policies, seconds: Array) -> jax.Array:
@@ -138,23 +150,24 @@ def loss_terms(
     cost: jax.Array,
     policies: Policies,
     answer: jax.Array | None = None,
+    signal_cost: jax.Array | None = None,
 ) -> LossTerms:
     """Return the terms of the losses of n queries under each of L policies: (L, n). An abstention is not wrong.
 
     Args:
         confidence: (n, k) calibrated confidence.
         correct: (n, k) whether the answer is right, or its score.
-        cost: cost of each answer (n, k), or mean cost of each model (k,).
+        cost: (n, k) cost of each answer.
         policies: L policies over k models.
         answer: (n, k) codes of answers, for policies that compare answers.
+        signal_cost: (n, k) part of the cost of each answer for `money_of_answers`; None: there is none.
     """
-    codes = None if answer is None else answer.T
+    codes, signals = (None if column is None else column.T for column in (answer, signal_cost))
 
     def terms_of(policy: Policies) -> LossTerms:
         route = walk(confidence.T, policy, codes)
-        asked = route.asked.astype(cost.dtype)
-        charged = cost @ asked if cost.ndim == 1 else route.paid(cost.T)
-        shares = route.wrong(correct.T), charged, route.abstained
+        paid = route.paid(money_of_answers(policy, cost.T, signals))
+        shares = route.wrong(correct.T), paid, route.abstained
         return LossTerms(*(share.astype(cost.dtype) for share in shares))
 
     return jax.vmap(terms_of)(policies)
@@ -170,20 +183,21 @@ def loss_terms_on_log(calibrators: Calibrator, policies: Policies, log: Log, rig
         policies: L policies over k models.
         log: the log.
         right: (n, k) whether the answer is right, or its score.
-        cost: cost of each answer (n, k), or mean cost of each model (k,).
+        cost: (n, k) cost of each answer.
     """
-    query_cost = pad_to_size_class(cost)[0] if np.ndim(cost) > 1 else cost
-    rows = pad_to_size_class(log.logprob, right, log.answered)
-    shares = _loss_terms_padded(calibrators, rows, query_cost, policies, _padded_answers(policies, log))
+    rows = pad_to_size_class(log.logprob, right, log.answered, cost)
+    signal_cost = None if log.signal_cost is None else pad_to_size_class(log.signal_cost)[0]
+    shares = _loss_terms_padded(calibrators, rows, policies, _padded_answers(policies, log), signal_cost)
     return LossTerms(*(np.asarray(share)[:, : log.n_queries] for share in shares))
 
 
 @partial(compiled, runs="long")
 def _loss_terms_padded(
-    calibrators: Calibrator, rows: tuple[jax.Array, ...], cost: jax.Array, policies: Policies, answer: Any
+    calibrators: Calibrator, rows: tuple[jax.Array, ...], policies: Policies, answer: Any, signal_cost: Any
 ) -> LossTerms:
-    logprob, correct, answered = rows
-    return loss_terms(calibrate_all(calibrators, logprob, answered), correct, cost, policies, answer)
+    logprob, correct, answered, cost = rows
+    confidence = calibrate_all(calibrators, logprob, answered)
+    return loss_terms(confidence, correct, cost, policies, answer, signal_cost)
 
 
 def waiting_times_on_log(calibrators: Calibrator, policies: Policies, log: Log) -> np.ndarray:
@@ -232,10 +246,9 @@ def policy_arrays(models: tuple[str, ...], cascades: Sequence[Policy], dtype: An
 def restrict_to_reached(policies: Policies, dtype: Any) -> Policies:
     """Restrict the members of policies (L,) to the models that some query can reach; numpy arrays."""
     policies = policies.on_host()
-    first, actions = (np.asarray(table, np.int32) for table in (policies.first, policies.actions))
-    bounds = np.asarray(policies.bounds, dtype)
+    actions, bounds = np.asarray(policies.actions, np.int32), np.asarray(policies.bounds, dtype)
     agreements = policies.agreements
-    reached = np.arange(bounds.shape[1]) == first[:, None]  # (L, k)
+    reached = np.arange(bounds.shape[1]) == policies.first[:, None]  # (L, k)
     is_interval = np.diff(bounds, axis=-1, prepend=-1.0) > 0  # padding repeats an end
     for j in range(bounds.shape[1]):
         rows, intervals = np.nonzero(is_interval[:, j] & reached[:, j, None] & (actions[:, j] != ABSTAIN))
@@ -243,24 +256,21 @@ def restrict_to_reached(policies: Policies, dtype: Any) -> Policies:
         if agreements is not None:
             rows = np.flatnonzero(reached[:, j] & agreements.compares[:, j])
             reached[rows, agreements.differ[rows, j]] = True
-    return Policies(first, bounds, actions, reached, agreements=agreements)
+    return Policies(bounds, actions, reached, agreements)
 
 
-#: Arrays of numpy, or of jax within compiled functions.
-Column = TypeVar("Column", np.ndarray, jax.Array)
+class Columns(NamedTuple):
+    """The columns (k, n) of a log that a walk needs, padded to the size class; jax arrays within compiled functions."""
 
+    logprob: Any
+    correct: Any
+    query_cost: Any
+    signal_cost: Any  # None: the log has none
+    seconds: Any  # None: the log has no seconds
+    codes: Any  # codes of answers; None: answers are not compared
+    counts: Any  # (n,) bool: the queries that count, without the padding
 
-class Columns(NamedTuple, Generic[Column]):
-    """The columns (k, n) of a log that a walk needs, padded to the size class."""
-
-    logprob: Column
-    correct: Column
-    query_cost: Column
-    seconds: Column | None  # None: the log has no seconds
-    codes: Column | None  # codes of answers; None: answers are not compared
-    counts: Column  # (n,) bool: the queries that count, without the padding
-
-    def of_models(self, places: Any) -> Columns[Column]:
+    def of_models(self, places: Any) -> Columns:
         """Return the columns of the models at some positions."""
         columns = (column if column is None else column[places] for column in self[:-1])
         return Columns._make((*columns, self.counts))
@@ -273,7 +283,7 @@ def require_complete(log: Log, operation: str) -> None:
         raise LogError(f"{log.source}: {problem}: {operation} needs one")
 
 
-def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: Any) -> Columns[np.ndarray]:
+def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: Any) -> Columns:
     """Take the columns that policies need, for the queries that all models asked have answered.
 
     Args:
@@ -295,11 +305,12 @@ def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: Any
         by_model[asked] = np.asarray(values)[rows].T
         return pad_to_size_class(by_model, axis=1)[0]
 
-    seconds = None if part.seconds is None else column(part.seconds)
+    signals, seconds = (None if values is None else column(values) for values in (part.signal_cost, part.seconds))
     compared = part.answer is not None and policies.agreements is not None
     codes = column(part.answer, NO_ANSWER) if compared else None
     counts = pad_to_size_class(np.ones(int(rows.sum()), bool))
-    return Columns(column(part.logprob), column(part.correct), column(part.query_cost), seconds, codes, *counts)
+    matrices = column(part.logprob), column(part.correct), column(part.query_cost)
+    return Columns(*matrices, signals, seconds, codes, *counts)
 
 
 def calibrated_confidence(calibrations: Sequence[Calibration], logprob: np.ndarray) -> np.ndarray:

@@ -397,7 +397,6 @@ POINTS = {
     "status": pl.Int8,
     "cascade": pl.String,
     "thresholds": pl.List(pl.Float64),
-    "first": pl.Int64,
     "bounds": pl.List(pl.List(pl.Float64)),
     "actions": pl.List(pl.List(pl.Int64)),
     "held_out_error": pl.Float64,
@@ -406,7 +405,7 @@ POINTS = {
 }
 FITS = {"log": pl.String, "seed": pl.Int64, "fit": pl.String}
 #: Columns that are null for a failed point.
-_FIGURES = ("error", "cost", "cascade", "thresholds", "first", "bounds", "actions", "held_out_error", "held_out_cost")
+_FIGURES = ("error", "cost", "cascade", "thresholds", "bounds", "actions", "held_out_error", "held_out_cost")
 
 
 def points_table(
@@ -504,9 +503,9 @@ def model_of(log: Mapping[str, Any], fit: str, copula: str) -> CascadeModel:
 def frontier_of(model: CascadeModel, points: pl.DataFrame, search: SweepSearch) -> Frontier:
     """Rebuild the frontier from the solved points of one sample, copula and search."""
     points = points.filter(pl.col("status") < PointStatus.NO_DATA).sort("lam")
-    lam, error, cost, status, first = (points[name].to_numpy() for name in ("lam", "error", "cost", "status", "first"))
+    lam, error, cost, status = (points[name].to_numpy() for name in ("lam", "error", "cost", "status"))
     members = np.array([[name in cascade.split(" > ") for name in model.models] for cascade in points["cascade"]])
     bounds, actions = (np.array(points[name].to_list()) for name in ("bounds", "actions"))
-    policies = Policies(first, bounds, actions, members)
+    policies = Policies(bounds, actions, members)
     solved = keep_best(Points(lam, status, LossTerms(error, cost, np.zeros_like(error)), policies), None)
     return make_frontier(model, solved, Spec(cascade=None if search == "labels" else search))

@@ -35,13 +35,15 @@ from rcjax.logs.log import Log
 from rcjax.logs.reading import read_log
 from rcjax.model.calibrated_models import Details, find_stated_in_log, fit_calibrators
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
-from rcjax.model.fitting import FittedRows, fit_copulas_traced, fit_marginals, pair_taus, stated_confidences
+from rcjax.model.fitting import FittedRows, fit_marginals, fit_tied_pairs, pair_taus, stated_confidences
+from rcjax.model.likelihood import pairs_by_likelihood
 from rcjax.model.marginals import Marginal
+from rcjax.policy.spec import CASCADE_SETS, CascadeSet
 from rcjax.solving.bellman import AdaptiveTables, CascadePlan, SearchTables, list_cascades
 from rcjax.solving.frontier.points import LossTerms, Points as FrontierPoints, PointStatus, Policies, check_lam
 from rcjax.solving.optimum import adaptive_points, optimise, points_at
 from rcjax.solving.quadrature import QuadratureTables, build_grid, transition_kernel
-from rcjax.tuning.candidates import CandidateRows, LabelledAnswers, ScoringOptions, score_pairs
+from rcjax.tuning.candidates import Blending, CalibratedRows, TrainingRows, score_pairs
 from rcjax.tuning.replaying.walk import walk
 
 Points = dict[str, jax.Array]
@@ -101,7 +103,7 @@ def fit_problem(
     *,
     transform: Transform,
     families: tuple[type[Copula], ...],
-    near: Marginal | None = None,
+    start: Marginal | None = None,
 ) -> Fit:
     """Fit one problem.
 
@@ -110,21 +112,22 @@ def fit_problem(
         draws: the problem's sample and replicate, without a leading axis.
         transform: transform of the raw confidence.
         families: families of copulas.
-        near: starting point of the marginals, which saves time.
+        start: starting point of the marginals, which saves time.
     """
     logs = (data.logprob, data.correct, data.answered, data.query_cost)
     rows = draws.rows(data)
     logprob, correct, answered, spent = (column[draws.sample, rows] for column in logs)
     values = None if data.values is None else data.values[draws.sample]
     calibrators, confidence = fit_calibrators(logprob, correct, answered, transform, values)
-    marginals = fit_marginals(confidence, answered, near, stated_confidences(calibrators))
+    marginals = fit_marginals(confidence, answered, start, stated_confidences(calibrators))
     count = answered.astype(spent.dtype)
     taus = pair_taus(confidence, answered)
     if values is None:  # no model states values, so that there are no ties
         copulas = tuple(jax.vmap(family.from_tau)(taus) for family in families)
     else:
         fitted = FittedRows(marginals, confidence, answered, taus)
-        copulas = tuple(fit_copulas_traced(fitted, family) for family in families)
+        tied = pairs_by_likelihood(marginals)
+        copulas = tuple(fit_tied_pairs(fitted, tied, family) for family in families)
     cost = divide((spent * count).sum(0), count.sum(0))
     return Fit(calibrators, marginals, copulas, cost, (count.T @ count > 0).all())
 
@@ -142,7 +145,7 @@ def refit_problem(
     """
     data, samples = shared
     sample = take_entries(samples, draws.sample)
-    fit = partial(fit_problem, data, draws, transform=transform, families=families, near=sample.marginals)
+    fit = partial(fit_problem, data, draws, transform=transform, families=families, start=sample.marginals)
     return lax.cond(draws.replicate == 0, lambda: sample, fit)
 
 
@@ -205,12 +208,12 @@ def _solve(tables: QuadratureTables, lam: jax.Array, plan: CascadePlan | None) -
 def _search_by_labels(fit: Fit, data: Data, sample: jax.Array, rows: jax.Array) -> FrontierPoints:
     """Return the best single model or pair for each λ, with its error and cost by the labels of the rows."""
     lam, columns = data.lam[sample], (data.logprob, data.correct, data.answered)
-    labelled = LabelledAnswers(*(column[sample, rows] for column in columns))
-    calibrated = CandidateRows.of(fit.calibrators, labelled, fit.cost)
-    candidates, _ = score_pairs(calibrated, ScoringOptions())
+    training = TrainingRows(*(column[sample, rows] for column in columns))
+    calibrated = CalibratedRows.of(fit.calibrators, training, fit.cost)
+    candidates, _ = score_pairs(calibrated, Blending())
     best = candidates.best(lam)
     expected = LossTerms(best.penalty, best.cost, jnp.zeros_like(lam))
-    return FrontierPoints(lam, jnp.zeros_like(best.first), expected, best.policies(agreement=False, xp=jnp))
+    return FrontierPoints(lam, jnp.zeros_like(best.first), expected, best.policies(agreement=False))
 
 
 def _to_results(points: FrontierPoints, fit: Fit) -> Points:
@@ -219,7 +222,7 @@ def _to_results(points: FrontierPoints, fit: Fit) -> Points:
     policies = points.policies
     finite = jnp.isfinite(error) & jnp.isfinite(cost)
     status = jnp.where(fit.complete, jnp.where(finite, points.status, PointStatus.NOT_FINITE), PointStatus.NO_DATA)
-    arrays = {name: getattr(policies, name) for name in ("members", "first", "bounds", "actions")}
+    arrays = {name: getattr(policies, name) for name in ("members", "bounds", "actions")}
     return arrays | {"error": error, "cost": cost, "status": status}
 
 
@@ -240,15 +243,14 @@ def _held_out_figures(data: Data, fit: Fit, sample: jax.Array, rows: jax.Array, 
         cost = (walked.asked.astype(spent.dtype) @ share) @ (share @ spent)
         return share @ walked.wrong(correct.T).astype(spent.dtype), cost
 
-    first, bounds, actions, members = (points[name] for name in ("first", "bounds", "actions", "members"))
-    policies = Policies(first, bounds, actions, members)
+    policies = Policies(points["bounds"], points["actions"], points["members"])
     error, cost = jax.vmap(jax.vmap(figures))(policies)
     return {"held_out_error": error, "held_out_cost": cost, "held_out": weight.sum()}
 
 
 #: A search of `solve_frontier`, or the best single model or pair by the labels of the log.
-SweepSearch = Literal["all", "full", "adaptive", "labels"] | Sequence[Sequence[str]]
-NAMED_SEARCHES = ("all", "full", "adaptive", "labels")
+SweepSearch = CascadeSet | Literal["labels"]
+NAMED_SEARCHES = (*CASCADE_SETS, "labels")
 #: Problems per batch, on a CPU and on an accelerator. On a CPU a batch is some seconds of work, so that a killed sweep
 #: loses little; an accelerator solves as many at a time as its memory allows.
 PROBLEMS, MANY_PROBLEMS = 256, 4096

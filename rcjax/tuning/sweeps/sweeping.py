@@ -119,7 +119,7 @@ class Sweep:
         `log`, `seed`, `replicate` (0: the sample itself), `cascades` (the search), `copula` (null for "labels"), `lam`;
         `error` and `cost`, expected per query; `status`, a `PointStatus`;
         `cascade`, the names of its models; `thresholds`, calibrated confidences in the log's order of models (null
-        for adaptive policies); `first`, `bounds` and `actions`, the policy in the form of `Frontier`;
+        for adaptive policies); `bounds` and `actions`, the policy in the form of `Frontier`;
         `held_out_error` and `held_out_cost`, on the `held_out` queries that the problem was not tuned on and all
         models answered. Figures are null for an unsolved point, or without held-out queries.
         """

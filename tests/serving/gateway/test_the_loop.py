@@ -139,7 +139,7 @@ def test_the_loop_closes(tmp_path):
 
         status, document, printed = as_json("check", policy, log, "--labels", labels)
         decision = document["decision"]  # of 8 ± 4 points in one of 52 weeks a year: no alarm, but a gain to be had
-        assert (status, decision["state"], decision["tune_again"]) == (0, "unclear", True), printed
+        assert (status, decision["state"], decision["tune_again"]) == (0, "doubtful", True), printed
 
         status, document, printed = as_json("retune", policy, log, "--labels", labels, "--out", policy)
         assert status == 0, printed

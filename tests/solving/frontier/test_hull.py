@@ -6,8 +6,8 @@ from hypothesis import example, given, strategies as st
 from hypothesis.extra import numpy as arrays
 
 from rcjax.policy.spec import Target
-from rcjax.solving.frontier.frontier import index_for_target
-from rcjax.solving.frontier.hull import lower_hull, pareto
+from rcjax.solving.frontier.frontier import best_point
+from rcjax.solving.frontier.points import lower_hull, pareto
 
 UNIT = st.integers(0, 20).map(lambda n: n / 20)  # many ties
 
@@ -46,4 +46,4 @@ def test_no_point_dominates_the_pareto_front():
 
 def test_a_margin_is_refused_as_a_frontier_has_no_error_of_today():
     with pytest.raises(ValueError, match=r"use tune\(log, match=\.\.\.\)"):
-        index_for_target(Target("match", 0.01), np.ones(2), np.array([0.3, 0.2]), None)
+        best_point(Target("match", 0.01), np.ones(2), np.array([0.3, 0.2]), None)

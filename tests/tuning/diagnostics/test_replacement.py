@@ -11,7 +11,7 @@ import pytest
 
 import rcjax
 from rcjax.logs.log import HandLabels
-from rcjax.policy.counted import ERRORS
+from rcjax.policy.error_kind import ERRORS
 from rcjax.policy.ladder import Period, with_following, with_provenance
 from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.diagnostics import decision
@@ -165,7 +165,9 @@ def test_a_policy_is_replaced_where_half_a_point_is_gained_and_nothing_lost_on_q
     assert (judged.replaces(broken=False), judged.replaces(broken=True)) == (better, improvement >= 0)
     (said,) = dataclasses.replace(judged, lam=50.0).describe(ERRORS)
     assert ("together, where one error costs $0.0200, " in said) == (improvement < 0.005)
-    assert said.startswith("tuned again, on all known queries, which it learns from: $1 instead of $2; ")
+    assert said.startswith(
+        "if tuned again on these and the carried queries (so slightly flattered): $1 instead of $2; "
+    )
     assert said.endswith("the policy stays") == (not better)
     assert "equivalent" not in said
     assert ("it gains 0.4 points of the 0.5 that replace a policy" in said) == (improvement == 0.004)

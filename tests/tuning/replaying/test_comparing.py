@@ -8,7 +8,7 @@ import pytest
 import rcjax
 from rcjax.policy.comparison import IN_SERVICE
 from rcjax.policy.following import Bill
-from rcjax.solving.frontier.hull import position_weights
+from rcjax.solving.frontier.points import position_weights
 from rcjax.tuning.replaying.comparing import best_single_for, compare_policy, default_today, paired_error
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -81,9 +81,9 @@ def test_figures_of_the_tuning_are_those_of_the_screens(logs, policy):
 def test_a_policy_beside_itself_differs_in_nothing(logs, policy):
     found = compare_policy(policy, logs[1], policy)
     assert (found.today.name, found.today.error_difference, found.today.se) == (IN_SERVICE, 0.0, 0.0)
-    assert found.keeps_today
+    assert found.is_todays_policy
     alone = rcjax.tune(logs[0], match=0.0, today=MODELS[0], intervals=False)
-    assert alone.comparison.keeps_today
+    assert alone.comparison.is_todays_policy
 
 
 def test_the_best_single_model_costs_no_more_than_the_money(logs):

@@ -11,7 +11,7 @@ from helpers.judged_logs import MODELS, judged_log
 import rcjax
 from rcjax.model.goodness_of_fit.reliability import wilson_interval
 from rcjax.policy import Scores
-from rcjax.policy.counted import JUDGED_SAME
+from rcjax.policy.error_kind import JUDGED_SAME
 from rcjax.tuning.replaying.replay import BesideReference, beside_reference, error_interval
 
 N, LABELS = 192, 16  # queries, and labels of each model

@@ -7,7 +7,7 @@ import pytest
 
 import rcjax
 from rcjax.policy.following import Bill
-from rcjax.solving.frontier.hull import shares_at_bill
+from rcjax.solving.frontier.points import shares_at_bill
 from rcjax.tuning.replaying.replay import LadderReplay, replay_stream
 
 pytestmark = pytest.mark.usefixtures("float64")

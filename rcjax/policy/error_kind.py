@@ -1,4 +1,4 @@
-"""The quantity that is counted: errors, differences from the answers of a trusted model, or lost score.
+"""Kinds of error: wrong answers, differences from the answers of a trusted model, or lost score.
 
 All code counts errors; the log defines an error, and messages use its noun. If right answers are not known, the
 answers of a trusted model take their place: an answer is the same, or it differs. An answer with a score loses the
@@ -26,11 +26,11 @@ SCORES = "scores"
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """The words for the counted quantity, as sentences, tables and figures use them.
+class ErrorKind:
+    """A kind of error, with its words for sentences, tables and figures.
 
-    >>> ERRORS.noun, ERRORS.does("3.0 %"), Counted("score lost", "loses", "a full score lost", "mean score").does("3 %")
-    ('error', 'errs on 3.0 %', 'loses 3 %')
+    >>> ERRORS.noun, ERRORS.does("3.0 %"), Scores(10.0).error_kind.does("3 %")
+    ('error', 'errs on 3.0 %', 'loses 3 % of the score')
     """
 
     noun: str
@@ -40,9 +40,11 @@ class Counted:
     unit: str
     """Unit that `error_cost` is the price of: "one error"."""
     success: str
-    """Noun for 1 minus the counted share: "share right"."""
+    """Noun for 1 minus the share of errors: "share right"."""
     after: str = ""
     """Words that follow verb and share: " of the score"."""
+    answers: str = ""
+    """Noun for a number of counted answers: "wrong answers"; empty for a score, of which a part is lost."""
 
     def does(self, share: str) -> str:
         """Return the predicate of a sentence, for a share in words."""
@@ -50,7 +52,7 @@ class Counted:
 
 
 #: Right and wrong answers.
-ERRORS = Counted("error", "errs on", "one error", "share right")
+ERRORS = ErrorKind("error", "errs on", "one error", "share right", answers="wrong answers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +63,12 @@ class Reference(Record):
         model: name of the model in the log.
         same: test of whether an answer is the same as the reference's: `"answer"`, as policies compare answers, or the
             name of a grader, such as `"exact"` or `"judge:large"`.
-        counts: the counted quantity: answers that differ from the reference's (`"differences"`), or errors by labels,
+        counts: the kind of error: answers that differ from the reference's (`"differences"`), or errors by labels,
             with the reference as a judge (`"errors"`); None: errors if there are labels, else differences.
 
     Raises ValueError for an empty name.
 
-    >>> Reference("large").counted.noun, Reference("large", counts="errors").counted.noun
+    >>> Reference("large").error_kind.noun, Reference("large", counts="errors").error_kind.noun
     ('difference', 'error')
     """
 
@@ -75,26 +77,27 @@ class Reference(Record):
     counts: Counts | None = None
 
     def describe(self) -> str:
-        """Return a sentence on the counted quantity.
+        """Return a sentence on the kind of error.
 
         >>> Reference("large", "exact", "differences").describe()
-        'Counted is whether answers differ from those of large (the same by exact), not whether they are right.'
+        'ErrorKind is whether answers differ from those of large (the same by exact), not whether they are right.'
         """
         test = f"(the same by {self.same})"
         if self.counts == "errors":
             return f"Whether an answer is that of {self.model} {test} is a judge's verdict, judged_same."
-        return f"Counted is whether answers differ from those of {self.model} {test}, not whether they are right."
+        return f"ErrorKind is whether answers differ from those of {self.model} {test}, not whether they are right."
 
     @property
-    def counted(self) -> Counted:
-        """The words for the counted quantity.
+    def error_kind(self) -> ErrorKind:
+        """The kind of error, with its words.
 
-        >>> Reference("large").counted.does("3.0 %")
+        >>> Reference("large").error_kind.does("3.0 %")
         'differs from large on 3.0 %'
         """
         if self.counts == "errors":
             return ERRORS
-        return Counted("difference", f"differs from {visible(self.model)} on", "one difference", "share alike")
+        verb = f"differs from {visible(self.model)} on"
+        return ErrorKind("difference", verb, "one difference", "share alike", answers="different answers")
 
 
 def recorded_reference(provenance: Mapping[str, Any]) -> Reference | None:
@@ -118,28 +121,28 @@ class Scores(Record):
 
     Raises ValueError for a full score that is not a positive number.
 
-    >>> Scores(10.0).counted.noun
+    >>> Scores(10.0).error_kind.noun
     'score lost'
     """
 
     most: Positive = 1.0
 
     def describe(self) -> str:
-        """Return a sentence on the counted quantity.
+        """Return a sentence on the kind of error.
 
         >>> Scores(10.0).describe()
-        'Counted is the score that is lost, as a share of the full score, 10.'
+        'ErrorKind is the score that is lost, as a share of the full score, 10.'
         """
-        return f"Counted is the score that is lost, as a share of the full score, {self.most:g}."
+        return f"ErrorKind is the score that is lost, as a share of the full score, {self.most:g}."
 
     @property
-    def counted(self) -> Counted:
-        """The words for the counted quantity.
+    def error_kind(self) -> ErrorKind:
+        """The kind of error, with its words.
 
-        >>> Scores(10.0).counted.does("3.0 %")
+        >>> Scores(10.0).error_kind.does("3.0 %")
         'loses 3.0 % of the score'
         """
-        return Counted("score lost", "loses", "a full score lost", "mean score", " of the score")
+        return ErrorKind("score lost", "loses", "a full score lost", "mean score", " of the score")
 
 
 def recorded_scores(provenance: Mapping[str, Any]) -> Scores | None:
@@ -153,24 +156,24 @@ def recorded_scores(provenance: Mapping[str, Any]) -> Scores | None:
     return read_value(Scores | None, provenance.get(SCORES), f"provenance.{SCORES}")
 
 
-def counted_by(reference: Reference | None, scores: Scores | None) -> Counted:
-    """Return the words for the counted quantity, given the reference and the scale of scores of a log.
+def choose_error_kind(reference: Reference | None, scores: Scores | None) -> ErrorKind:
+    """Return the kind of error of a log, given its reference and its scale of scores.
 
-    >>> counted_by(Reference("large"), None).noun, counted_by(None, None).noun
+    >>> choose_error_kind(Reference("large"), None).noun, choose_error_kind(None, None).noun
     ('difference', 'error')
     """
     if reference is not None and reference.counts != "errors":
-        return reference.counted
-    return ERRORS if scores is None else scores.counted
+        return reference.error_kind
+    return ERRORS if scores is None else scores.error_kind
 
 
-def recorded_counted(provenance: Mapping[str, Any]) -> Counted:
-    """Read the counted quantity from a provenance.
+def recorded_error_kind(provenance: Mapping[str, Any]) -> ErrorKind:
+    """Read the kind of error from a provenance.
 
-    >>> recorded_counted({"same_as": {"model": "large"}}).noun, recorded_counted({}).noun
+    >>> recorded_error_kind({"same_as": {"model": "large"}}).noun, recorded_error_kind({}).noun
     ('difference', 'error')
     """
-    return counted_by(recorded_reference(provenance), recorded_scores(provenance))
+    return choose_error_kind(recorded_reference(provenance), recorded_scores(provenance))
 
 
 def penalised(error: Any, abstention: Any, price: float | None) -> Any:

@@ -1,20 +1,27 @@
-"""The counted quantity: its words, and a policy's record of a reference and of scores."""
+"""The kind of error: its words, and a policy's record of a reference and of scores."""
 
 import pytest
 
-from rcjax.policy.counted import Reference, Scores, counted_by, recorded_counted, recorded_reference, recorded_scores
+from rcjax.policy.error_kind import (
+    Reference,
+    Scores,
+    choose_error_kind,
+    recorded_error_kind,
+    recorded_reference,
+    recorded_scores,
+)
 
 LARGE = Reference("large", "exact", "differences")
 
 
 def test_a_reference_and_scores_decide_what_is_counted():
     said = {
-        counted_by(None, None).does("3 %"): "errs on 3 %",
-        counted_by(LARGE, None).does("3 %"): "differs from large on 3 %",
-        counted_by(Reference("large", counts="errors"), None).does("3 %"): "errs on 3 %",
-        counted_by(Reference("large", counts="errors"), Scores()).does("3 %"): "loses 3 % of the score",
-        recorded_counted({"scores": {"most": 10}}).noun: "score lost",
-        Reference("{0}\x1b%s").counted.does("3 %"): r"differs from {0}\x1b%s on 3 %",
+        choose_error_kind(None, None).does("3 %"): "errs on 3 %",
+        choose_error_kind(LARGE, None).does("3 %"): "differs from large on 3 %",
+        choose_error_kind(Reference("large", counts="errors"), None).does("3 %"): "errs on 3 %",
+        choose_error_kind(Reference("large", counts="errors"), Scores()).does("3 %"): "loses 3 % of the score",
+        recorded_error_kind({"scores": {"most": 10}}).noun: "score lost",
+        Reference("{0}\x1b%s").error_kind.does("3 %"): r"differs from {0}\x1b%s on 3 %",
     }
     assert [*said] == [*said.values()]
 

@@ -40,7 +40,7 @@ ALLOWED += ("--max-error", "--error-cost", "the check is right if", "error: no "
 def kind(request, tmp_path_factory):
     """(the noun, the folder of a log, a fresh and a worse one and a policy, what tune said)."""
     write, reading, target, *_ = KINDS[request.param]
-    folder = tmp_path_factory.mktemp("counted")
+    folder = tmp_path_factory.mktemp("error_kind")
     for seed, name in enumerate(("log.csv", "fresh.csv", "worse.csv")):
         write(folder / name, N, seed=seed, worse=name == "worse.csv")
     told = printed("tune", folder / "log.csv", *reading, *target, "--no-bands", "--out", folder / "policy.json")
@@ -84,7 +84,7 @@ def test_a_policy_is_held_to_what_it_was_tuned_for(kind):
     assert re.search(f"expected ─+ {noun} ", told)
     assert f"at most {target[1].removesuffix('%')} % {noun}" in told
     assert re.search(f"the policy (loses .* )?{does}", said["advice"])
-    assert (checked["counted"], checked["drifted"]) == (noun, True)
+    assert (checked["error_kind"], checked["drifted"]) == (noun, True)
     printed("check", file, folder / "fresh.csv", "--no-retuning")
     policy = load_policy(file)
     assert recorded.items() <= policy.provenance.items()
