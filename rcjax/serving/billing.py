@@ -184,11 +184,10 @@ class Billing:
         """Money left for the period; None without one."""
         return self.bill.money_left(time.time()) if isinstance(self.bill, PeriodBill) else None
 
-    @contextmanager
     def choose_and_reserve(
         self, candidates: Sequence[Candidate], estimate_cost: Callable[[Candidate], float], client: str | None = None
-    ) -> Iterator[Candidate]:
-        """Yield the candidate that a bill allows, and put aside the money of a period for it until the request ends.
+    ) -> AbstractContextManager[Candidate]:
+        """Return a context with the candidate that a bill allows, which puts aside the money of a period for it.
 
         Args:
             candidates: rungs or models that may answer, in order of preference. The last one is the cheapest, and
@@ -200,11 +199,9 @@ class Billing:
         and SpendingUnknownError while that is unknown.
         """
         if isinstance(self.bill, PeriodBill):
-            with self._reserve_in_period(self.bill.period, candidates, estimate_cost) as candidate:
-                yield candidate
-        else:  # the bill of the policy, or of a client with a name, may aim at $0
-            bill = self.bill if client is None else self._clients.get(client)
-            yield candidates[-1] if bill is not None and not bill.target_cost(time.time()) else candidates[0]
+            return self._reserve_in_period(self.bill.period, candidates, estimate_cost)
+        bill = self.bill if client is None else self._clients.get(client)  # it may aim at $0
+        return nullcontext(candidates[-1 if bill is not None and not bill.target_cost(time.time()) else 0])
 
     @contextmanager
     def _reserve_in_period(

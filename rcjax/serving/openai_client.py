@@ -325,10 +325,10 @@ async def _post(request: CompletionRequest, usage: CallUsage, **streaming: Any) 
                 yield response
                 return
         wait = _retry_wait(problem.failure, retries, usage.end)
-        if problem.failure.charged:  # a refused request is not charged
-            usage.lose_request(may_go_on=problem.failure.timed_out)
-        else:
+        if not problem.failure.charged:
             usage.settle_request()
+        elif not problem.failure.timed_out:  # else its server may still work on it
+            usage.mark_lost()
         if wait is None or retries >= client.max_retries:
             raise problem  # outside of `except`: the client's error, which holds the request, is not its context
         retries += 1
@@ -376,10 +376,10 @@ async def stream(request: CompletionRequest, usage: CallUsage, forward: ForwardC
             if NOT_READ in response.extensions:
                 problem = malformed_error(response.extensions[NOT_READ])
                 assembly.arrived = True
-            if not assembly.arrived and (problem is None or problem.failure.charged):
-                usage.lose_request(may_go_on=problem is None or problem.failure.timed_out)
-            else:
+            if assembly.arrived or (problem is not None and not problem.failure.charged):
                 usage.settle_request()
+            elif problem is not None and not problem.failure.timed_out:
+                usage.mark_lost()
             usage.broken += assembly.arrived and not ended
             completion = assembly.completion(usage)
     if problem is not None:

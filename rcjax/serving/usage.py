@@ -82,7 +82,10 @@ def is_text(messages: Sequence[Mapping[str, Any]]) -> bool:
 
 @dataclass(slots=True)
 class CallUsage:
-    """The usage of one call's requests so far: tokens if the replies report them, else bytes."""
+    """The usage of one call's requests so far: tokens if the replies report them, else bytes.
+
+    A request under way or timed out is unanswered and unfinished, a lost one is unanswered, an answered one is neither.
+    """
 
     end: float | None = None
     """Time limit of the call, by the event loop's clock: no retry waits until then. None without a limit."""
@@ -148,14 +151,9 @@ class CallUsage:
         self.unanswered_input_bytes -= self._request_bytes
         self.unfinished -= 1
 
-    def lose_request(self, *, may_go_on: bool) -> None:
-        """End a request that `begin_request` counted, which may be charged without a reply.
-
-        Args:
-            may_go_on: whether the server may still work on the request.
-        """
-        if not may_go_on:
-            self.unfinished -= 1
+    def mark_lost(self) -> None:
+        """End a request that may be charged without a reply, and that its server does not work on any more."""
+        self.unfinished -= 1
 
     def join(self, other: CallUsage) -> None:
         """Add the usage of other requests of the call."""

@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -298,21 +298,20 @@ class RequestHandler:
                     deployment.cascade.billing.pay(calls_of(exchanges), client=self.context.client.name)
         return make_result(query, "failed" if exchange.completion is None else self._status, exchange, exchanges)
 
-    @contextmanager
-    def _reserve_model(self, deployment: Deployment | None, estimate_cost: Callable[[str], float]) -> Iterator[str]:
-        """Yield the model of an answer that is not judged, and put its cost aside until the request ends.
+    def _reserve_model(
+        self, deployment: Deployment | None, estimate_cost: Callable[[str], float]
+    ) -> AbstractContextManager[str]:
+        """Return a context with the model of an answer that is not judged, which puts its cost aside.
 
         If the request names a model, that model. If it names a policy: its last model or, if the money does not cover
         that, the last model of its cheapest rung.
         """
         if deployment is None:
-            yield self.request.model
-            return
+            return nullcontext(self.request.model)
         candidates = deployment.policy.models[-1], deployment.policy.rungs[0].models[-1]
         billing = deployment.cascade.billing
         billing.catch_up()
-        with billing.choose_and_reserve(candidates, estimate_cost, self.context.client.name) as model:
-            yield model
+        return billing.choose_and_reserve(candidates, estimate_cost, self.context.client.name)
 
     async def _send_piece(self, piece: DeliveredChunk) -> None:
         """Send a piece of a stream."""
