@@ -300,7 +300,7 @@ def make_endpoints(policy: AbstractPolicy, models: Sequence[str], defaults: Requ
             model if settings is None else settings.upstream_model,
             signal,
             checked_options(options | ({} if settings is None else dict(settings.options))),
-            known if settings is None or settings.price is None else settings.price.completed(known),
+            known if settings is None or settings.price is None else settings.price.completed(known).exact,
             policy.cost.get(model),
             signal.samples if getattr(signal, "separate", False) else 1,
             frozenset() if settings is None else settings.fixed,

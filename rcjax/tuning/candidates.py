@@ -364,7 +364,7 @@ class LabelledAnswers(NamedTuple):
 
     def padded(self) -> "LabelledAnswers":
         """Pad the rows to their size class, so that logs of similar size share one compilation."""
-        return LabelledAnswers(*(None if column is None else pad_to_size_class(column)[0] for column in self))
+        return LabelledAnswers._make(None if column is None else pad_to_size_class(column)[0] for column in self)
 
 
 #: Thresholds tried for each pair, at most.

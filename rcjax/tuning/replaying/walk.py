@@ -313,11 +313,12 @@ def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: Any
         by_model[asked] = np.asarray(values)[rows].T
         return pad_to_size_class(by_model, axis=1)[0]
 
-    optional = (None if values is None else column(values) for values in (part.signal_cost, part.seconds))
+    signal_cost, seconds = (None if values is None else column(values) for values in (part.signal_cost, part.seconds))
     compared = part.answer is not None and policies.agreements is not None
     codes = column(part.answer, NO_ANSWER) if compared else None
     counts = pad_to_size_class(np.ones(int(rows.sum()), bool))
-    return Columns(column(part.logprob), column(part.correct), column(part.query_cost), *optional, codes, *counts)
+    money = column(part.query_cost), signal_cost
+    return Columns(column(part.logprob), column(part.correct), *money, seconds, codes, *counts)
 
 
 def calibrated_confidence(calibrations: Sequence[Calibration], logprob: np.ndarray) -> np.ndarray:
