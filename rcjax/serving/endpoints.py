@@ -310,7 +310,7 @@ def make_endpoints(policy: AbstractPolicy, models: Sequence[str], defaults: Requ
             model if settings is None else settings.upstream_model,
             signal,
             options,
-            known if settings is None or settings.price is None else settings.price.completed(known),
+            known if settings is None or settings.price is None else settings.price.completed(known).exact,
             policy.cost.get(model),
             votes,
             frozenset() if settings is None else settings.fixed,

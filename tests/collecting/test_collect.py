@@ -191,6 +191,7 @@ def test_without_log_probabilities_the_signal_is_another_one(place):
     rows = answers(place)
     assert {round(2.718281828459045 ** row["logprob"], 6) for row in rows} == {0.8}
     assert {row["output_tokens"] for row in rows} == {2}  # the second question is paid for
+    assert all(0 < row["signal_cost"] < row["cost"] for row in rows)
     assert json.loads(rows[0]["request_settings"])["signal"] == "stated"
 
 
