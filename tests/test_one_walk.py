@@ -4,6 +4,7 @@ And what a service logs of it, with labels that come later, is the log of the sa
 """
 
 import asyncio
+import re
 
 import numpy as np
 import polars as pl
@@ -49,15 +50,20 @@ def drawn_ladder(rng, position):
     return make_ladder([drawn_policy(rng, lines) for _ in range(2)], position)
 
 
-def drawn_log(rng) -> tuple[Log, np.ndarray]:
-    """A log of answers that are letters, of which A is right, and the tokens of each: (N, 3, 2)."""
-    tokens = rng.integers(1, 500, (N, 3, 2))
+def drawn_log(rng, verified) -> tuple[Log, np.ndarray]:
+    """A log of answers that are letters, of which A is right, and the tokens of both questions: (N, 3, 2, 2).
+
+    Models that are `verified` are asked a second question, whether their answer is right.
+    """
+    tokens = rng.integers(1, 500, (N, 3, 2, 2))
     price = np.array([[PRICES[name]["input"], PRICES[name]["output"]] for name in MODELS])
-    cost, answer = (tokens * price).sum(-1) / 1e6, rng.integers(0, len(LETTERS), (N, 3)).astype(np.int32)
+    cost, signal_cost = np.moveaxis((tokens * price[:, None]).sum(-1) / 1e6, -1, 0)
+    cost, signal_cost = (cost + signal_cost, signal_cost) if verified else (cost, None)
+    answer = rng.integers(0, len(LETTERS), (N, 3)).astype(np.int32)
     matrices = {"logprob": np.log(rng.uniform(0.05, 0.999, (N, 3))), "correct": answer == 0, "query_cost": cost}
+    matrices |= {"answered": np.ones((N, 3), bool), "answer": answer, "signal_cost": signal_cost}
     facts = {"models": MODELS, "queries": tuple(f"q{i}" for i in range(N)), "task": "choice", "source": "drawn"}
-    log = Log(**matrices, answered=np.ones((N, 3), bool), cost=cost.mean(0), answer=answer, **facts)
-    return log, tokens
+    return Log(**matrices, cost=cost.mean(0), **facts), tokens
 
 
 def by_steps(policy, log, i):
@@ -73,21 +79,30 @@ def by_steps(policy, log, i):
         said[name], name = own, decision.next_model
 
 
-def bill_of(log, i, asked):
-    return float(sum(log.query_cost[i, MODELS.index(name)] for name in asked))
+def bill_of(log, i, asked, policy=None):
+    """What the models asked cost. By a policy nobody asks whether an answer is right if it is kept in any case."""
+    bill, last = float(sum(log.query_cost[i, MODELS.index(name)] for name in asked)), asked[-1]
+    if log.signal_cost is None or policy is None or last in policy.agreements:
+        return bill
+    is_kept = {rule.action for rule in policy.rules[last]} == {"answer"}
+    return bill - is_kept * float(log.signal_cost[i, MODELS.index(last)])
 
 
-async def served(policy, log, tokens, path):
-    """By query: (who answers, the models asked, the bill) of a cascade, which asks all models and logs them."""
+async def served(policy, log, tokens, path, *, shadow=1.0):
+    """By query: (who answers, the models asked, the bill) of a cascade, which logs its calls."""
 
     def behave(request, headers):
-        i, j = int(request["messages"][-1]["content"]), MODELS.index(request["model"])
-        return Response(sure(LETTERS[log.answer[i, j]], float(log.logprob[i, j]), tuple(tokens[i, j].tolist())))
+        text, j = request["messages"][-1]["content"], MODELS.index(request["model"])
+        second = re.search(r"Question:\n(\d+)", text)
+        i = int(second[1] if second else text)
+        usage = tuple(tokens[i, j, int(bool(second))].tolist())
+        return Response(sure("Y" if second else LETTERS[log.answer[i, j]], float(log.logprob[i, j]), usage))
 
+    signal = signals.Choice() if log.signal_cost is None else signals.Verification()
     with CallLog(path) as calls:
         async with (
             serving(behave) as (_, client),
-            Cascade(policy, client, signal=signals.Choice(), log=calls, shadow=1.0) as cascade,
+            Cascade(policy, client, signal=signal, log=calls, shadow=shadow) as cascade,
         ):
             results = await asyncio.gather(*(cascade.ask(str(i), query) for i, query in enumerate(log.queries)))
             await cascade.close()
@@ -106,19 +121,24 @@ def check_log(path, log):
     np.testing.assert_array_equal(logged.correct[order], log.correct)
     np.testing.assert_allclose(logged.logprob[order], log.logprob, rtol=1e-6)
     np.testing.assert_allclose(logged.query_cost[order], log.query_cost, rtol=1e-6)
+    if log.signal_cost is None:
+        assert logged.signal_cost is None
+    else:
+        np.testing.assert_allclose(logged.signal_cost[order], log.signal_cost, rtol=1e-6)
 
 
 @settings(max_examples=examples(40), deadline=None)
-@given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.4, 1.0]))
-def test_step_replay_and_service_decide_alike(tmp_path_factory, seed, position):
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.4, 1.0]), st.booleans())
+def test_step_replay_and_service_decide_alike(tmp_path_factory, seed, position, verified):
     rng = np.random.default_rng(seed)
-    (log, tokens), ladder = drawn_log(rng), drawn_ladder(rng, position)
+    (log, tokens), ladder = drawn_log(rng, verified), drawn_ladder(rng, position)
     replayed, expected = rcjax.replay(ladder, log), dict.fromkeys(("error", "spent", "abstention"), 0.0)
-    walks = [[by_steps(policy, log, i) for i in range(N)] for policy in ladder.adjacent_rungs]
-    for weight, fates in zip(ladder.weights, walks, strict=True):
+    rungs = ladder.adjacent_rungs
+    walks = [[by_steps(policy, log, i) for i in range(N)] for policy in rungs]
+    for weight, policy, fates in zip(ladder.weights, rungs, walks, strict=True):
         for i, (who, asked) in enumerate(fates):
             expected["error"] += weight / N * (who is not None and not log.correct[i, MODELS.index(who)])
-            expected["spent"] += weight / N * bill_of(log, i, asked)
+            expected["spent"] += weight / N * bill_of(log, i, asked, policy)
             expected["abstention"] += weight / N * (who is None)
     for name, value in expected.items():
         assert float(getattr(replayed, name)) == pytest.approx(value, abs=1e-12), name
@@ -127,3 +147,8 @@ def test_step_replay_and_service_decide_alike(tmp_path_factory, seed, position):
         assert (who, asked) in [fates[i] for fates in walks]
         assert bill == pytest.approx(bill_of(log, i, asked), rel=1e-9)
     check_log(path, log)
+    if verified:  # without shadow queries, whose log needs every confidence, a service is as dear as its replay
+        alone = asyncio.run(served(ladder, log, tokens, path.with_name("alone.jsonl"), shadow=0.0))
+        for i, (who, asked, bill) in enumerate(alone):
+            bills = [bill_of(log, i, asked, rungs[r]) for r in range(len(rungs)) if walks[r][i] == (who, asked)]
+            assert any(bill == pytest.approx(one, rel=1e-9) for one in bills)

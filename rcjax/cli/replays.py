@@ -159,7 +159,7 @@ def _advise_next(
 def _single_models(log: Log) -> dict[str, dict[str, float]]:
     from rcjax.tuning.replaying.comparing import single_model_errors
 
-    figures = zip(log.models, single_model_errors(log).tolist(), log.cost.tolist(), strict=True)
+    figures = zip(log.models, single_model_errors(log).tolist(), log.single_cost.tolist(), strict=True)
     return {name: {"error": error, "cost": cost} for name, error, cost in figures}
 
 

@@ -42,7 +42,8 @@ class Answers:
 
     frame: pl.DataFrame
     """One row per answer: `query` and `model` by number, `row` in the source, `logprob`, `correct` (the label from 0 to
-    1, or NaN) and `cost`; if the log has them, `answer` (a hash), `seconds`, `sample` by number, and judges' verdicts.
+    1, or NaN) and `cost`; if the log has them, `signal_cost`, `answer` (a hash), `seconds`, `sample` by number, and
+    judges' verdicts.
     """
     queries: tuple[str, ...]
     models: tuple[str, ...]
@@ -172,9 +173,9 @@ def reduce_to_votes(frame: pl.DataFrame, models: int) -> tuple[pl.DataFrame, lis
     """Reduce the samples of each query and model to one row; return (rows, number of votes of each model).
 
     `logprob`: log of the share of votes for the winning answer (a single answer keeps its own). `answer`: the most
-    common answer (ties: the first). `cost`: the sum. `seconds`: the maximum, since samples are requested at once. Other
-    columns: of the first row with the winning answer. An empty answer is a vote for no answer; the confidence is 0 if
-    all answers are empty. A query with fewer samples than the number of votes is dropped.
+    common answer (ties: the first). `cost` and `signal_cost`: the sum. `seconds`: the maximum, since samples are
+    requested at once. Other columns: of the first row with the winning answer. An empty answer is a vote for no answer;
+    the confidence is 0 if all answers are empty. A query with fewer samples than the number of votes is dropped.
 
     Args:
         frame: frame of an `Answers`, with the samples of a query in order.
@@ -192,8 +193,9 @@ def reduce_to_votes(frame: pl.DataFrame, models: int) -> tuple[pl.DataFrame, lis
     samples, rank = pl.len().over(_KEY), pl.int_range(pl.len()).over(_KEY)
     voting = frame.filter(samples >= pl.col("number"), rank < pl.col("number"))
     equal = pl.when(pl.col("answer") != NO_HASH).then(pl.len().over(*_KEY, "answer")).otherwise(0)
+    sums = [pl.col(name).sum().over(_KEY) for name in ("cost", "signal_cost") if name in frame.columns]
     longest = [pl.col(name).nan_max().over(_KEY) for name in ("seconds",) if name in frame.columns]
-    votes = voting.with_columns(pl.col("cost").sum().over(_KEY), *longest, equal=equal)
+    votes = voting.with_columns(*sums, *longest, equal=equal)
     votes = votes.filter(pl.col("equal").arg_max().over(_KEY) == rank)  # ties: the first
     share = pl.when(pl.col("number") > 1).then((pl.col("equal") / pl.col("number")).log()).otherwise("logprob")
     return votes.with_columns(logprob=share).drop("number", "equal"), numbers

@@ -62,6 +62,7 @@ COLUMNS = {
         rounding=ROUNDING,
     ),
     "cost": Column("give the money that the call cost, 0 or more", synonyms=("price", "usd", "dollars", "cost_usd")),
+    "signal_cost": Column("give the part of the cost that a second question for the confidence cost, 0 or more"),
     "input_tokens": Column(_COUNT, synonyms=("prompt_tokens", "tokens_in", "n_input_tokens")),
     "output_tokens": Column(
         _COUNT, synonyms=("completion_tokens", "tokens_out", "n_output_tokens", "generated_tokens")
@@ -215,7 +216,7 @@ def needed_columns(name: str, columns: list[str], priced: bool, needed_label: st
     compared = [column for column in ANSWERS if column in columns][:1]
     needed += [column for column in (*compared, *{"correct"} & {*columns}, *judges) if column not in needed]
     needed += ["cost"] * (priced and "cost" in columns)  # for models without a price
-    needed += [column for column in (SAMPLE, *SECONDS, *CACHED * (money == TOKENS)) if column in columns]
+    needed += [column for column in (SAMPLE, "signal_cost", *SECONDS, *CACHED * (money == TOKENS)) if column in columns]
     return needed + [column for column in CALL_COLUMNS if "call_log" in columns and column in columns]
 
 

@@ -55,6 +55,7 @@ _COLUMNS = {
     "cost": ("f", "nk", 0.0, np.inf),
     "mean_cost": ("f", "k", 0.0, np.inf),
     "names": ("u", "n", 0, np.inf),
+    "signal_cost": ("f", "nk", 0.0, np.inf),
     "answer": ("i", "nk", NO_ANSWER, np.inf),
     "seconds": ("f", "nk", 0.0, np.inf),
     "longest": ("f", "k", 0.0, np.inf),
@@ -91,6 +92,8 @@ def describe_kept_sample(log: Log) -> dict[str, Any]:
     if log.time is not None:
         weeks = np.asarray(log.time, float)[rows] / _WEEK
         columns["week"] = np.where(np.isnan(weeks), _UNKNOWN_WEEK, np.nan_to_num(weeks)).astype("<i2")
+    if log.signal_cost is not None:
+        columns["signal_cost"] = _in_units(np.asarray(log.signal_cost)[rows], mean)
     if log.answer is not None:
         columns["answer"] = np.asarray(log.answer)[rows].astype("<i2")
     if log.seconds is not None:
@@ -176,6 +179,8 @@ def read_kept_sample(data: Any, task: Literal["generation", "choice"]) -> Log:
         "answered": answered,
         "cost": money.sum(0) / np.maximum(answered.sum(0), 1),
     }
+    if "signal_cost" in columns:
+        fields["signal_cost"] = columns["signal_cost"].astype(float) * columns["mean_cost"]
     if "answer" in columns:
         fields["answer"] = columns["answer"].astype(np.int32)
     if "seconds" in columns:
@@ -236,14 +241,14 @@ def _unpack(value: Any, place: str, sizes: dict[str, int]) -> dict[str, np.ndarr
 
 
 #: Value of a field for the queries of a log that lacks it.
-_UNKNOWN = {"answer": NO_ANSWER, "seconds": np.nan, "segment": "", "time": np.nan}
+_UNKNOWN = {"signal_cost": 0.0, "answer": NO_ANSWER, "seconds": np.nan, "segment": "", "time": np.nan}
 
 
 def pool_logs(carried: Log, fresh: Log) -> Log:
     """Return the carried queries, followed by the fresh queries, with the models of the fresh log.
 
     A carried query that is in the fresh log occurs once. Request settings, prices and the source are those of the fresh
-    log; answers, seconds, segments and times are kept only if the fresh log has them.
+    log; costs of second questions, answers, seconds, segments and times are kept only if the fresh log has them.
 
     >>> import rcjax
     >>> from rcjax.logs.kept_sample import describe_kept_sample, read_kept_sample
@@ -266,7 +271,7 @@ def pool_logs(carried: Log, fresh: Log) -> Log:
     }
     for name in ("logprob", "query_cost", "answered"):
         fields[name] = _stack(getattr(kept, name), getattr(fresh, name))
-    for name in ("answer", "seconds", "segment", "time"):
+    for name in _UNKNOWN:
         fields[name] = _join_field(name, getattr(kept, name), getattr(fresh, name), kept.n_queries)
     return dataclasses.replace(fresh, **fields).take(slice(None))  # averages the costs
 
@@ -295,6 +300,7 @@ def _with_models(log: Log, models: tuple[str, ...]) -> Log:
         "correct": column(log.correct, 0),
         "query_cost": column(log.query_cost, 0),
         "answered": column(log.answered, False),
+        "signal_cost": None if log.signal_cost is None else column(log.signal_cost, 0),
         "answer": None if log.answer is None else column(log.answer, NO_ANSWER),
         "seconds": None if log.seconds is None else column(log.seconds, np.nan),
     }
@@ -312,8 +318,9 @@ def _rescale_costs(fresh: Log, old: Log) -> Log:
     is_known = np.isfinite(new_cost) & np.isfinite(old_cost)
     ratio = np.where(is_known & (old_cost > 0), new_cost / np.where(old_cost > 0, old_cost, 1.0), 1.0)
     cost = np.asarray(old.query_cost, float) * ratio
+    signal = None if old.signal_cost is None else jnp.asarray(np.asarray(old.signal_cost, float) * ratio)
     was_free = is_known & (old_cost == 0) & np.asarray(old.answered)  # a model that was free may cost money now
-    return dataclasses.replace(old, query_cost=jnp.asarray(np.where(was_free, new_cost, cost)))
+    return dataclasses.replace(old, query_cost=jnp.asarray(np.where(was_free, new_cost, cost)), signal_cost=signal)
 
 
 def _stack(old: Any, fresh: Any) -> jax.Array:

@@ -169,6 +169,8 @@ class Log(Cells):
     seconds: jax.Array | None = field(default=None, metadata=CELL)
     """(n, k) latency in seconds, the maximum of answers that vote; NaN if it is unknown or there is no answer. None for
     a log without latencies."""
+    signal_cost: jax.Array | None = field(default=None, metadata=CELL)
+    """(n, k) money of a second question for the confidence, a part of `query_cost`. None for a log without it."""
     reference: Reference | None = None
     """Model whose answers count as right, and the kind of error. If differences are counted, `correct` says whether
     an answer equals the reference's. None if right and wrong are known."""
@@ -206,6 +208,17 @@ class Log(Cells):
         return np.asarray(self.answered if self.hand_labels is None else self.hand_labels.labelled)
 
     @property
+    def answer_cost(self) -> np.ndarray:
+        """(n, k) money per query of answers that are kept in any case, without a question for the confidence."""
+        cost = np.asarray(self.query_cost)
+        return cost if self.signal_cost is None else cost - np.asarray(self.signal_cost)
+
+    @property
+    def single_cost(self) -> np.ndarray:
+        """(k,) money per query of each model alone: the mean of `answer_cost` over its answers."""
+        return np.asarray(self.cost) if self.signal_cost is None else mean_cost(self.answer_cost, self.answered)
+
+    @property
     def digest(self) -> str:
         """SHA-256 of the queries, models, confidences, labels, verdicts and costs, in hexadecimal.
 
@@ -216,7 +229,8 @@ class Log(Cells):
         order = np.array(sorted(range(len(names)), key=names.__getitem__))
         head = [self.task, self.models, [self.queries[i] for i in order.tolist()]]
         by_hand = () if self.hand_labels is None else (self.hand_labels.labelled, self.hand_labels.judged)
-        matrices = [self.logprob, self.correct, self.query_cost, self.answered, *by_hand]
+        signal = () if self.signal_cost is None else (self.signal_cost,)
+        matrices = [self.logprob, self.correct, self.query_cost, self.answered, *signal, *by_hand]
         content = b"".join(np.asarray(matrix, "<f4")[order].tobytes() for matrix in matrices)
         return hashlib.sha256(json.dumps(head).encode() + content).hexdigest()
 

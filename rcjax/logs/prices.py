@@ -161,13 +161,18 @@ def reprice(log: Log, before: Mapping[str, Any] | None, prices: Any) -> Log:
             problem = f"prices of input and output of {name} have not changed by the same factor"
             raise LogError(f"{problem}, and the policy does not know its tokens: tune again on a log of fresh queries")
         factors[name] = ratios[0]
-    cost = np.asarray(log.query_cost, float) * [factors[name] for name in log.models]
+    by_model = [factors[name] for name in log.models]
+    cost = np.asarray(log.query_cost, float) * by_model
+    signal = None if log.signal_cost is None else np.asarray(log.signal_cost, float) * by_model
     known = {name: (new if name in new else old)[name] for name in log.models if name in new or name in old}
-    return dataclasses.replace(log, query_cost=cost, prices=known).take(slice(None))  # type: ignore[arg-type]
+    repriced = dataclasses.replace(log, query_cost=cost, signal_cost=signal, prices=known)  # type: ignore[arg-type]
+    return repriced.take(slice(None))
 
 
 def cost_cells(rows: Rows, rates: Mapping[str, Price] | None) -> dict[str, np.ndarray]:
-    """Return the cost of each row as `cost`; with `rates` also its input tokens as `read`, and cached ones as `cached`.
+    """Return the cost of each row as `cost`, and its `signal_cost` if there is such a column.
+
+    With `rates` the result has input tokens too, as `read`, and cached ones as `cached`.
 
     Args:
         rows: m rows of a log.
@@ -176,7 +181,8 @@ def cost_cells(rows: Rows, rates: Mapping[str, Price] | None) -> dict[str, np.nd
     Raises `LogError` for an invalid cost or count, and for a model with neither a price nor a cost.
     """
     if rates is None:
-        return {"cost": _logged_cost(rows)}
+        cost = _logged_cost(rows)
+        return {"cost": cost, **_signal_cost(rows, cost)}
     names = [name for name in rows.frame["model"].unique().drop_nulls() if name in rates]
     priced = pl.col("model").is_in(names) if "cost" in rows.frame.columns else pl.lit(True)
     by_price = rows.frame.select(pl.col("model").is_not_null() & priced).to_series().to_numpy()
@@ -192,13 +198,25 @@ def cost_cells(rows: Rows, rates: Mapping[str, Price] | None) -> dict[str, np.nd
             cells[name][by_price] = values
     if not by_price.all():
         cells["cost"][~by_price] = _logged_cost(rows.keep(~priced))
-    return cells
+    return cells | _signal_cost(rows, cells["cost"])
 
 
 def _logged_cost(rows: Rows) -> np.ndarray:
     cost = numbers(rows, "cost")
     require_money(rows, cost, "cost")
     return cost
+
+
+def _signal_cost(rows: Rows, cost: np.ndarray) -> dict[str, np.ndarray]:
+    """Return {"signal_cost": money of the second question in each cost, rescaled with it}; {} without the column."""
+    columns = rows.frame.columns
+    if "signal_cost" not in columns:
+        return {}
+    money = np.nan_to_num(numbers(rows, "signal_cost", optional=True))
+    logged = numbers(rows, "cost", optional=True) if "cost" in columns else cost
+    logged = np.where(np.isnan(logged), cost, logged)
+    rows.refuse(money > logged, "signal_cost", "is more than the cost, of which it is a part")
+    return {"signal_cost": money * np.divide(cost, logged, out=np.ones_like(cost), where=logged > 0)}
 
 
 def _prices_by_row(rows: Rows, rates: Mapping[str, Price], read: np.ndarray) -> np.ndarray:
@@ -277,7 +295,7 @@ def _tokens(rows: Rows) -> Tokens:
 def impute_lost_costs(
     frame: pl.DataFrame, models: Sequence[str], rates: Mapping[str, Price] | None, place: str, warn: Warn
 ) -> pl.DataFrame:
-    """Replace lost costs: a cost of 0 becomes the mean of the model's other costs.
+    """Replace lost costs: a cost of 0 becomes the mean of the model's other costs; so does its part `signal_cost`.
 
     A model whose answers all cost 0 is free. If its tokens have a price, that is an error, as no prompt has 0 tokens.
 
@@ -293,14 +311,16 @@ def impute_lost_costs(
     [3.0, 2.0, 4.0, 0.0]
     """
     numbers = frame["model"].to_numpy()
-    costs = np.array(frame["cost"])
+    money = {name: np.array(frame[name]) for name in ("cost", "signal_cost") if name in frame.columns}
+    costs = money["cost"]
     lost = list[str]()
     for number, model in enumerate(models):
         of_model = numbers == number
         is_lost = of_model & (costs == 0)
         lost_rows, rows = int(is_lost.sum()), int(of_model.sum())
         if 0 < lost_rows < rows:
-            costs[is_lost] = math.fsum(costs[of_model]) / (rows - lost_rows)  # exact in any order of the rows
+            for values in money.values():
+                values[is_lost] = math.fsum(values[of_model]) / (rows - lost_rows)  # exact in any order of the rows
             lost.append(f"{lost_rows:,} of {count(rows, 'answer')} of {model}")
         elif lost_rows and rates is not None and model in rates and rates[model].input > 0:
             problem = "its input tokens are all 0, which no prompt has: count them, or give a column cost"
@@ -308,4 +328,4 @@ def impute_lost_costs(
     if lost:
         reason = "left out of the mean cost, as they cost 0 and others of the same model do not"
         warn(LeftOutWarning, f"{place}: {reason}: {listed(lost)} (streamed calls that lost their usage?)")
-    return frame.with_columns(cost=pl.Series(costs))
+    return frame.with_columns(**{name: pl.Series(values) for name, values in money.items()})

@@ -66,6 +66,7 @@ def read_log(
     - `logprob` (at most 0, may be -inf) or `confidence` (0 to 1). An empty cell counts as less sure than all others,
       with a `NoConfidenceWarning`. A log with answers may lack the column: all answers then count as equally sure;
     - `cost` (money for this call, 0 or from 1e-18 to 1e18), or `input_tokens` and `output_tokens`;
+    - `signal_cost`: the part of the cost that a second question for the confidence cost, or empty;
     - `answer`, or `answer_key`, the answer extracted from a reply, which precedes it: models' answers are compared.
       Choices compare by letter; texts without regard to case, white space, outer punctuation and formats of numbers;
     - `seconds` or `latency_ms`: latency of the answer, or empty.
@@ -207,14 +208,15 @@ def _warn_of_missing_labels(log: Log, warn: Warn, replaced: bool) -> None:
 
 def _matrices(answers: Answers, code: np.ndarray | None) -> dict[str, Any]:
     """Return the fields of a log that hold numbers but no labels, as numpy matrices; `cost` is NaN."""
-    timed = "seconds" in answers.frame.columns
+    columns = answers.frame.columns
     return {
         "logprob": answers.matrix("logprob", math.nan),
         "query_cost": answers.matrix("cost", 0.0),
+        "signal_cost": answers.matrix("signal_cost", 0.0) if "signal_cost" in columns else None,
         "answered": answers.answered,
         "answer": code,
         "cost": np.full(len(answers.models), np.nan),
-        "seconds": answers.matrix("seconds", math.nan) if timed else None,
+        "seconds": answers.matrix("seconds", math.nan) if "seconds" in columns else None,
     }
 
 

@@ -395,6 +395,10 @@ class Policy(AbstractPolicy):
         """
         return {model: threshold_of(table) for model, table in self.rules.items()}
 
+    def keeps_any_answer(self, model: str) -> bool:
+        """Return whether an answer of `model` is kept whatever its confidence, as that of a single or last model is."""
+        return model not in self.agreements and all(rule.action == "answer" for rule in self.rules[model])
+
     def calibrate(
         self, model: str, *, logprob: float | None = _NOT_GIVEN, confidence: float | None = _NOT_GIVEN
     ) -> float:

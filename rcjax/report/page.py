@@ -360,7 +360,7 @@ def _promise(diagnosis: Diagnosis, log: Log, money: Money) -> Figure:
     """Draw the promised and the observed curve, with the single models on the queries that all models answered."""
     assert diagnosis.promise is not None  # since the diagnosis has a frontier
     answered = log.take(log.complete)
-    wrong, cost = 1 - np.nanmean(diagnosis.correct, axis=0), np.asarray(answered.query_cost).mean(0)
+    wrong, cost = 1 - np.nanmean(diagnosis.correct, axis=0), answered.answer_cost.mean(0)
     single = {name: (cost[j], wrong[j]) for j, name in enumerate(diagnosis.models)}
     figure = Figure(figsize=_ONE)
     plot_error_cost(ax := figure.add_subplot(), diagnosis.promise, single, diagnosis.error_kind.noun, money)

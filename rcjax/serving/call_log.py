@@ -34,7 +34,8 @@ from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN
 CACHED = ("cached_tokens", "cache_write_tokens")
 
 #: Fields of a line that it omits if they are empty.
-_OPTIONAL = ("segment", "client", "likeliest", *CACHED, "has_no_confidence", "not_judged", "request_settings")
+_OPTIONAL = ("segment", "client", "likeliest", *CACHED, "signal_cost")
+_OPTIONAL += ("has_no_confidence", "not_judged", "request_settings")
 
 #: Fields of a call that a line lacks, or has under another name.
 _APART = ("query", "text", "confidence", "error_kind")
@@ -80,6 +81,8 @@ class Query:
     """Whether the policy would not make this call, which only the shadow query needs."""
     request_form: str = PLAIN
     """The form of the request (`rcjax.policy.signals.answers`)."""
+    needs_confidence: bool = True
+    """Whether the policy or the log needs the confidence of the answer."""
     not_judged: str | None = None
     """The reason why no policy judges the answer, such as "passed on"; None if one does."""
     charge: Charge | None = None
@@ -104,11 +107,13 @@ class Call:
     answer: str | None
     """The answer as the signal reads it, such as the letter of a choice."""
     logprob: float | None
-    """Natural logarithm of the raw confidence; None if it could not be read."""
+    """Natural logarithm of the raw confidence; None if it was not asked for, or could not be read."""
     confidence: float | None
     """Calibrated confidence, by the policy."""
     cost: float
     """Money: tokens times prices, or as the endpoint reports it."""
+    signal_cost: float = 0.0
+    """Money of the signal's second question, a part of `cost`."""
     input_tokens: int | None
     """Input tokens of all requests; None if the endpoint did not report them."""
     output_tokens: int | None

@@ -308,7 +308,7 @@ class Cascade:
 
     def estimate_cost(self, query: Query) -> float:
         """Estimate the money that an answer may cost, on the upper of the two rungs around the policy's position."""
-        top = len(self.policy.rungs) - 1
+        top, query = len(self.policy.rungs) - 1, replace(query, is_shadow_query=bool(self.shadow))  # at most
         return self._estimate_rung(query, min(math.ceil(self.billing.position_of(query.client)), top) if top else 0)
 
     def continue_from(self, before: Cascade, models: Iterable[str]) -> None:
@@ -402,7 +402,10 @@ class Cascade:
 
     def _estimate_rung(self, query: Query, index: int) -> float:
         """Estimate the money that a query may cost on a rung if each of its models is asked."""
-        return self._estimate_sum(query, self.policy.rungs[index].for_segment(query.segment).models)
+        policy = self.policy.rungs[index].for_segment(query.segment)
+        return math.fsum(
+            self._model_caller.estimate_cost(_to_model(query, policy, model), model) for model in policy.models
+        )
 
     def _estimate_sum(self, query: Query, models: Iterable[str]) -> float:
         return math.fsum(self._model_caller.estimate_cost(query, model) for model in models)
@@ -476,9 +479,10 @@ class Cascade:
             left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0:
                 break
-            rules = policy.rules[model]
-            is_final = len(rules) == 1 and rules[0].action == "answer" and model not in policy.agreements
-            query = replace(query, charge=replace(self.billing.charge, step=len(exchanges) + 1))
+            is_final = policy.keeps_any_answer(model)
+            query = replace(
+                _to_model(query, policy, model), charge=replace(self.billing.charge, step=len(exchanges) + 1)
+            )
             seconds = left / 2 if left is not None and later else left
             if model == policy.first_model and policy.parallel_model is not None:
                 ahead = await self._ask_both(policy, query, seconds, exchanges)
@@ -512,7 +516,8 @@ class Cascade:
             left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0:
                 break
-            query = replace(query, charge=replace(self.billing.charge, step=len(exchanges) + 1))
+            charge = replace(self.billing.charge, step=len(exchanges) + 1)
+            query = replace(query, charge=charge, needs_confidence=query.is_shadow_query)
             rung = next((rung for rung in self.policy.rungs if model in rung.models), None)
             cost = self._estimate_sum(query, [model])
             with (  # no money covers the second candidate, in place of a cheapest answer
@@ -542,6 +547,11 @@ class Cascade:
         finally:
             exchanges.extend(exchange for record in records for exchange in record)
         return {exchange.model: exchange for record in records for exchange in record}
+
+
+def _to_model(query: Query, policy: Policy, model: str) -> Query:
+    """Return a query as it goes to a model of a policy: an answer that is kept in any case needs no confidence."""
+    return replace(query, needs_confidence=query.is_shadow_query or not policy.keeps_any_answer(model))
 
 
 def _best_so_far(exchanges: Sequence[Exchange]) -> tuple[Literal["best so far", "failed"], Exchange | None]:

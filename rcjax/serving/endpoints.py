@@ -15,10 +15,11 @@ from rcjax._base.codec import describe_type
 from rcjax._base.tokens import Price, Tokens
 from rcjax.policy.decisions import ANSWER_FORMS, AnswerForm, comparable
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.policy.signals import ReplyCheck, Signal, Votes
+from rcjax.policy.signals import ReplyCheck, Signal, Stated, Verification, Votes
 from rcjax.policy.signals.answers import as_object
 from rcjax.policy.signals.signal import describe_difference, record_signal, signal_by_name, signal_from_record
 from rcjax.policy.spec import recorded_prices, recorded_request_settings
+from rcjax.serving.call_log import Query
 from rcjax.serving.check_processes import require_runnable
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import CompletionRequest, openai
@@ -126,6 +127,11 @@ class Endpoint:
         """Return a request to the model."""
         return CompletionRequest(self.api_client, self.upstream_model, messages, options)
 
+    def skips_second(self, query: Query) -> bool:
+        """Return whether the signal's second question is left out; a user's own signal may need it for the answer."""
+        reads_text = type(self.signal) in (Verification, Stated) and second_options(self.signal) is not None
+        return reads_text and not query.needs_confidence
+
     def options_for(self, overrides: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the model's options, overridden by a question's options, then by the signal's options.
 
@@ -167,24 +173,23 @@ class Endpoint:
         others = {name: value for name, value in overrides.items() if name not in kept and name != "extra_body"}
         return {**others, "extra_body": body} if body else others
 
-    def estimate_cost(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], pace: Pace) -> float:
+    def estimate_cost(self, query: Query, pace: Pace) -> float:
         """Estimate the money that an answer may cost, from the bytes of the prompt and the limit on tokens.
 
         A second question repeats the question and the answer. The cost of a check is known after the first one.
 
         Args:
-            messages: the conversation.
-            options: the question's own options.
+            query: the question.
             pace: the pace of the model's answers, which gives the length of an answer without a limit on tokens, and
                 the cost of a check.
         """
         if self.price is None:
             return self.mean_cost or 0.0
-        options = self.options_for(options)
+        messages, options = query.messages, self.options_for(query.options)
         input_tokens, max_tokens = -(-request_bytes(messages, options) // _BYTES_PER_TOKEN), token_limit(options)
         output_tokens = max_tokens or int(pace.tokens) * reply_samples(options)
         second = second_options(self.signal)
-        if second is not None:
+        if second is not None and not self.skips_second(query):
             input_tokens += text_bytes(messages) // _BYTES_PER_TOKEN + output_tokens + SECOND_QUESTION_TOKENS
             output_tokens += token_limit(second) or int(pace.tokens)
         cost = self.samples * float(self.price.money(Tokens(input_tokens, output_tokens))) + (pace.check_cost or 0.0)
@@ -219,6 +224,10 @@ class Endpoint:
         tokens = usage.tokens if is_complete and usage.replies else (None, None, 0, 0)
         names = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
         return {**dict(zip(names, tokens, strict=True)), "cost": cost, "estimated": estimated}
+
+    def second_cost(self, usage: CallUsage) -> float:
+        """Compute the money of a signal's second question, from its usage; 0 if neither price nor cost is known."""
+        return float(usage.money(self.price) or 0) + self._uncounted_cost(usage, 0.0, None, {})
 
     def _uncounted_cost(self, usage: CallUsage, seconds: float, pace: Pace | None, options: Mapping[str, Any]) -> float:
         """Estimate the money for the tokens that no reply counts, as in interrupted answers."""

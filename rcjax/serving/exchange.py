@@ -67,7 +67,9 @@ class Exchange:
     """The model's name in policies and logs."""
     endpoint: Endpoint
     usage: CallUsage = field(default_factory=CallUsage)
-    """The tokens and bytes of the question's requests."""
+    """The tokens and bytes of the question's requests; from `end` on, of the second question's too."""
+    second_usage: CallUsage = field(default_factory=CallUsage)
+    """The tokens and bytes of the second question's requests."""
     start: float = field(default_factory=time.perf_counter)
     completion: Mapping[str, object] | None = None
     """The completion as the endpoint sent it, which may lack a text; None if nothing usable came back."""
@@ -111,6 +113,8 @@ class Exchange:
                 return
             reply = read_reply(completion)
             self.text = reply.text or next(filter(None, reply.texts), "")
+            if self.endpoint.skips_second(self.query):
+                return
             self.reading = await self._read(signal, reply, send_second, checks)
             self.text = self.reading.text or self.text
         except CallError as problem:
@@ -153,7 +157,7 @@ class Exchange:
                 # It may repeat a reply with lone surrogates, which cannot be sent.
                 text = json.dumps([*follow_up[0]], ensure_ascii=False, default=str).encode(errors="replace")
                 request = endpoint.request(json.loads(text), {**follow_up[1], **endpoint.routing})
-            second = read_reply(await send(request, self.usage))
+            second = read_reply(await send(request, self.second_usage))
         with _signal_errors():
             reading = signal.read(reply, second)
         if not isinstance(reading, Reading):
@@ -178,7 +182,10 @@ class Exchange:
             policy: the policy that calibrates the confidence; None for an uncalibrated call.
             request_settings: the model's options, signal and price, as JSON.
         """
-        reading, usage = self.reading, self.usage
+        reading, usage, second = self.reading, self.usage, self.second_usage
+        answer_unread = self.text if self.endpoint.skips_second(self.query) else None
+        usage.join(second)
+        usage.questions += second.questions
         logprob = None if reading is None else reading.logprob
         confidence = None
         if policy is not None and self.model in policy.calibrations and logprob is not None:
@@ -192,10 +199,11 @@ class Exchange:
             model=self.model,
             upstream_model=self.endpoint.upstream_model,
             text=self.text,
-            answer=None if reading is None else reading.answer,
+            answer=answer_unread if reading is None else reading.answer,
             logprob=logprob,
             confidence=confidence,
             **figures,
+            signal_cost=min(self.endpoint.second_cost(second), figures["cost"]),
             attempts=usage.attempts,
             seconds=seconds,
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -358,7 +366,7 @@ class ModelCaller:
 
     def estimate_cost(self, query: Query, model: str) -> float:
         """Estimate the money that an answer may cost, from the length of the prompt and the limit on tokens."""
-        return self.endpoints[model].estimate_cost(query.messages, query.options, self._paces[model])
+        return self.endpoints[model].estimate_cost(query, self._paces[model])
 
     async def call(
         self,

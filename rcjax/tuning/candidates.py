@@ -17,7 +17,8 @@ mean of the labels (`recentre`). So ŷ_i has the mean of y_i. The error is mean(
 The probabilities reduce the noise, but add a bias where confidences tell little: `scoring` estimates a and b from the
 log.
 
-The cost of a pair is the mean cost of its path over the queries, as deferred queries may be longer than others. Tied
+The cost of a pair is the mean cost of its path over the queries, as deferred queries may be longer than others. The
+last model of a policy is not asked for a confidence, as its answer is kept in any case (`Log.signal_cost`). Tied
 queries are deferred together; a ladder position between two thresholds sends a random share of them.
 
 Where answers are missing, the figures of a policy are means over the queries that all of its models answered, with one
@@ -352,12 +353,11 @@ class TrainingRows(NamedTuple):
     correct: Array  # (n, k) whether the answer is right, or its probability or score
     included: Array  # (n, k) bool: there is an answer, and the query counts
     answer: Array | None = None  # (n, k) codes of answers, as in `Log.answer`; None: answers are not compared
+    signal_cost: Array | None = None  # (n, k) money of questions for a confidence, as in `Log.signal_cost`
 
     def padded(self) -> "TrainingRows":
         """Pad the rows to their size class, so that logs of similar size share one compilation."""
-        answer = None if self.answer is None else pad_to_size_class(self.answer)[0]
-        logprob, correct, included = pad_to_size_class(*self[:3])
-        return TrainingRows(logprob, correct, included, answer)
+        return TrainingRows._make(None if column is None else pad_to_size_class(column)[0] for column in self)
 
 
 #: Thresholds tried for each pair, at most.
@@ -375,6 +375,7 @@ class CalibratedRows:
     included: Array  # (n, k) bool: there is an answer, and the query counts
     query_cost: Array  # (n, k) money of each answer
     answer: Array | None = None  # (n, k) codes of answers, as in `Log.answer`; None: answers are not compared
+    signal_cost: Array | None = None  # (n, k) part of `query_cost` for questions for a confidence; None: there is none
 
     @classmethod
     def of(
@@ -392,11 +393,24 @@ class CalibratedRows:
             query_cost: money of each answer (n, k), or mean money of each model (k,).
             answered: (n, k) bool: there is an answer, whether or not the query counts; None: as `included`.
         """
-        logprob, correct, included, answer = training
+        logprob, correct, included, answer, signal_cost = training
         conditional = calibrate_conditionally(logprob, correct, included, calibrators.transform, answered)
         confidence = calibrate_all(calibrators, logprob, included if answered is None else answered)
         costs = jnp.broadcast_to(jnp.asarray(query_cost), confidence.shape)
-        return cls(confidence, conditional, correct, included, costs, answer)
+        return cls(confidence, conditional, correct, included, costs, answer, signal_cost)
+
+    def mean_cost(self, money: Array) -> Array:
+        """Return the mean of money (n, k) over the answers of each model that count: (k,)."""
+        answers = self.included.sum(0)
+        bill = jnp.where(self.included, money, 0.0).sum(0) / jnp.maximum(answers, 1)
+        return jnp.where(answers > 0, bill, money.mean(0))
+
+    def last_cost(self, abstain_thresholds: Array | None) -> Array:
+        """Return the money of each answer (n, k) of a last model, which needs a confidence only to abstain."""
+        if self.signal_cost is None:
+            return self.query_cost
+        is_asked = False if abstain_thresholds is None else abstain_thresholds > NEVER_ABSTAIN
+        return self.query_cost - jnp.where(is_asked, 0.0, self.signal_cost)
 
     def conditional_of(self, later: Any, earlier: Any) -> Array:
         """Return the probability that a later model is right, given the confidence of an earlier model: (n,)."""
@@ -436,12 +450,12 @@ def _single_models(rows: CalibratedRows, blending: Blending) -> Candidates:
     """Score each model alone (k,), by its labels without blending; the penalty is inf for a model without answers."""
     answers = rows.included.sum(0)
     penalty = jnp.where(answers > 0, 1 - divide((rows.included * rows.correct).sum(0), answers, 0.5), jnp.inf)
-    bill = jnp.where(rows.included, rows.query_cost, 0.0).sum(0) / jnp.maximum(answers, 1)
-    cost = jnp.where(answers > 0, bill, rows.query_cost.mean(0))
-    abstain_threshold, abstention, always = None, jnp.zeros_like(cost), jnp.full_like(cost, ALWAYS_ANSWER)
+    abstain_threshold, abstention = None, jnp.zeros_like(rows.query_cost[0])
     if blending.abstain_worth is not None:
         abstain_threshold, gain, abstention = best_abstentions(rows, blending)
         penalty = penalty - gain
+    cost = rows.mean_cost(rows.last_cost(abstain_threshold))
+    always = jnp.full_like(cost, ALWAYS_ANSWER)
     models = jnp.arange(len(cost))
     places = {"first": models, "second": models, "third": models}
     figures = {"penalty": penalty, "cost": cost, "abstention": abstention}
@@ -511,11 +525,12 @@ def _score_pair(
         worth = jnp.asarray(blending.abstain_worth, second_right.dtype)
         second_right, second_label = (jnp.where(abstains, worth, values) for values in (second_right, second_label))
 
+    first_cost = singles.cost if rows.signal_cost is None else rows.mean_cost(rows.query_cost)
     grid = spread_thresholds(rows.confidence[:, first], is_included, MAX_THRESHOLDS, rising)
     wrong = grid.mean(1 - first_label, empty=1.0)
     figures = {
         "penalty": jnp.where(grid.splits, wrong - grid.mean_up_to(second_right - first_right), jnp.inf),
-        "cost": singles.cost[first] + grid.mean_up_to(rows.query_cost[:, second]),
+        "cost": first_cost[first] + grid.mean_up_to(rows.last_cost(singles.abstain_threshold)[:, second]),
         "abstention": grid.mean_up_to(abstains.astype(second_right.dtype)),
     }
     label_penalty = jnp.where(grid.splits, wrong - grid.mean_up_to(second_label - first_label), jnp.inf)

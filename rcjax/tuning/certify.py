@@ -477,7 +477,11 @@ def _today_and_bill(
     queries = tuned_on or (log if sample is None else read_kept_sample(sample, log.task))
     today = default_today(queries) if today is None else today
     if isinstance(today, str) and today in frontier.models:  # the mean over all queries tuned on, not over a sample
-        return today, float(np.asarray(frontier.model.cost, float)[frontier.models.index(today)])
+        bill = float(np.asarray(frontier.model.cost, float)[frontier.models.index(today)])
+        if queries.signal_cost is not None and bill > 0:
+            place = queries.models.index(today)
+            bill *= float(queries.single_cost[place] / np.asarray(queries.cost, float)[place])
+        return today, bill
     queries = queries if {*models_of(today)} <= {*queries.models} else log
     return today, QueryLosses.of(today, comparable_log(queries, [today])).means[1]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rcjax._core.batching import Array
 from rcjax.model.calibration import Calibrator, calibrate_rows
 from rcjax.policy.decisions import NO_CONFIDENCE
 from rcjax.solving.frontier.points import ALWAYS_ANSWER
@@ -36,7 +37,11 @@ def are_verdicts(logprob: np.ndarray, included: np.ndarray) -> bool:
 
 
 def score_chains(
-    confidence: np.ndarray, right: np.ndarray, complete: np.ndarray, query_cost: np.ndarray
+    confidence: np.ndarray,
+    right: np.ndarray,
+    complete: np.ndarray,
+    query_cost: np.ndarray,
+    signal_cost: Array | None = None,
 ) -> Candidates | None:
     """Score chains of three or more models on the queries that all models answered; None where there are no chains.
 
@@ -49,6 +54,7 @@ def score_chains(
         right: (n, k) probability that the answer is right, by blended labels.
         complete: (n,) bool: the queries that all models answered.
         query_cost: (n, k) money of each answer.
+        signal_cost: (n, k) part of `query_cost` that the last model of a chain does not cost; None: there is none.
 
     >>> verdict = np.array([[0, 0, 1], [1, 0, 1], [0, 1, 1], [0, 0, 1]]) * 0.8 + 0.1
     >>> chains = score_chains(verdict, verdict > 0.5, np.ones(4, bool), np.tile([1.0, 1.0, 9.0], (4, 1)))
@@ -60,7 +66,8 @@ def score_chains(
         return None
     confidence, right, query_cost = (np.asarray(column, float)[complete] for column in (confidence, right, query_cost))
     thresholds = np.array([_threshold_between_top_values(column) for column in confidence.T])
-    sums = _DeferredSums(confidence <= thresholds, right, query_cost)
+    signals = () if signal_cost is None else (np.asarray(signal_cost, float)[complete],)
+    sums = _DeferredSums(confidence <= thresholds, right, query_cost, *signals)
     chains = {chain for first in range(k) for chain in _grow_chain(first, sums)}
     if k * (k - 1) * (k - 2) // 6 <= _MAX_TRIPLES:
         chains |= {*itertools.combinations(range(k), 3)}
@@ -78,25 +85,25 @@ def score_chains(
 
 
 class _DeferredSums:
-    """Sums over the queries that several models defer: right answers and money of each of k models.
+    """Sums over the queries that several models defer: right answers, money and `signal_cost` of each of k models.
 
     The path of a query depends only on the set of models that defer it: queries with the same set are one row.
     """
 
-    def __init__(self, defers: np.ndarray, right: np.ndarray, query_cost: np.ndarray) -> None:
+    def __init__(self, defers: np.ndarray, *figures: np.ndarray) -> None:
         patterns, group = np.unique(np.packbits(defers, axis=1), axis=0, return_inverse=True)
         self.k = defers.shape[1]
         self._defers = np.unpackbits(patterns, axis=1, count=self.k).astype(bool).T
-        columns = np.concatenate([right, query_cost], axis=1).T
+        columns = np.concatenate(figures, axis=1).T
         self._figures = np.stack([np.bincount(group.ravel(), column) for column in columns])
         self._cache: dict[frozenset[int], np.ndarray] = {}
 
     def deferred_by(self, models: Sequence[int]) -> np.ndarray:
-        """Return (right answers, money) of each model on the queries that all the given models defer: (2, k)."""
+        """Return the sums of each figure and model over the queries that all the given models defer: (2 or 3, k)."""
         key = frozenset(models)
         if key not in self._cache:
             reached = self._defers[list(models)].all(0)
-            self._cache[key] = (self._figures @ reached.astype(float)).reshape(2, self.k)
+            self._cache[key] = (self._figures @ reached.astype(float)).reshape(-1, self.k)
         return self._cache[key]
 
     def of_chain(self, chain: Sequence[int]) -> tuple[float, float]:
@@ -107,7 +114,7 @@ class _DeferredSums:
         )
         right = reached[-1][0, chain[-1]] + sum(kept)
         cost = sum(here[1, model] for model, here in zip(chain, reached, strict=True))
-        return float(right), float(cost)
+        return float(right), float(cost - sum(reached[-1][2:, chain[-1]]))
 
 
 def _threshold_between_top_values(confidence: np.ndarray) -> float:
@@ -120,7 +127,7 @@ def _grow_chain(first: int, sums: _DeferredSums) -> list[tuple[int, ...]]:
     """Grow a chain from one model greedily, and return its prefixes of three or more models."""
     chain = (first,)
     while len(chain) < LONGEST_CHAIN and (later := range(chain[-1] + 1, sums.k)):
-        right, cost = sums.deferred_by(chain)
+        right, cost = sums.deferred_by(chain)[:2]
         worth = (right[later] - right[chain[-1]]) / np.maximum(cost[later], np.finfo(float).tiny)
         if worth.max() <= 0:
             break
@@ -144,6 +151,5 @@ def score_chains_of_verdicts(
         return None
     confidence = np.asarray(calibrate_rows(calibrators, logprob), float)
     right = blend_labels(confidence, correct, included, float(blending.label))
-    return score_chains(
-        confidence, right, np.asarray(included.all(1)), np.broadcast_to(np.asarray(query_cost, float), logprob.shape)
-    )
+    money = np.broadcast_to(np.asarray(query_cost, float), logprob.shape)
+    return score_chains(confidence, right, np.asarray(included.all(1)), money, training.signal_cost)

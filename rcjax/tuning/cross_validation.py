@@ -336,7 +336,7 @@ class CrossValidatedLosses(NamedTuple):
 def targets_of(log: Log) -> Targets:
     """Return λ at which policies differ, and budgets from the cheapest model's bill to 1.2 times the dearest bill."""
     cost = np.asarray(log.cost, float)
-    low, high = float(cost.min()), float(cost.max())
+    low, high = float(np.asarray(log.single_cost, float).min()), float(cost.max())
     low = max(low, 1e-6 * high, np.finfo(float).tiny)
     return Targets(lam_range(cost, N_LAM), np.geomspace(low, 1.2 * max(high, low), BUDGETS))
 
@@ -425,7 +425,7 @@ def _choose_on_other_folds(
     """
     has_agreement = log.answer is not None and len(log.models) > 2
     included, answer = np.asarray(log.answered) & ~held_out[:, None], log.answer if has_agreement else None
-    training = TrainingRows(log.logprob, log.correct, included, answer)
+    training = TrainingRows(log.logprob, log.correct, included, answer, log.signal_cost)
     calibrators = refit_calibrators(fitted, training[:3])
     pairs, agreement = score_candidates(calibrators, training, impute_query_cost(log), blending)
     choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]

@@ -220,7 +220,8 @@ def _score_triple(
     second_right = label * rows.correct[:, second] + (1 - label) * second_right
     third_right = label * rows.correct[:, third] + (1 - label) * third_right
     answer_right = jnp.where(settled, second_right, jnp.where(abstains, worth, third_right))
-    later_cost = rows.query_cost[:, second] + jnp.where(~settled, rows.query_cost[:, third], 0.0)
+    last_cost = rows.last_cost(abstain_thresholds)[:, third]
+    later_cost = rows.query_cost[:, second] + jnp.where(~settled, last_cost, 0.0)
 
     grid = spread_thresholds(confidence[:, first], is_included, most, columns.rising[first])
     wrong = grid.mean(1 - first_right, empty=1.0) - grid.mean_up_to(answer_right - first_right)
@@ -267,8 +268,8 @@ def calibrate_padded_rows(calibrators: Calibrator, training: TrainingRows, query
     """
     (cost,) = pad_to_size_class(np.broadcast_to(query_cost, training.correct.shape))
     padded = training.padded()
-    rows = calibrate_training_rows(calibrators, padded._replace(answer=None))  # one program, with answers or without
-    return replace(rows, query_cost=cost, answer=padded.answer)
+    rows = calibrate_training_rows(calibrators, padded._replace(answer=None, signal_cost=None))  # one program for all
+    return replace(rows, query_cost=cost, answer=padded.answer, signal_cost=padded.signal_cost)
 
 
 def score_candidates(

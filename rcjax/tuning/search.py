@@ -123,7 +123,8 @@ def _candidates(
     """Score single models and pairs on a log, and agreement policies at the λ where they gain."""
     log = expected_log(log)
     uses_agreement = cross_validation.uses_agreement
-    training = TrainingRows(log.logprob, log.correct, log.answered, log.answer if uses_agreement.any() else None)
+    answer = log.answer if uses_agreement.any() else None
+    training = TrainingRows(log.logprob, log.correct, log.answered, answer, log.signal_cost)
     table, agreement = score_candidates(model.calibrators, training, impute_query_cost(log), blending, admits)
     if agreement is None:
         return table
@@ -364,7 +365,7 @@ class ModelSearch:
         panels = _FEW_PANELS if plan is not None and len(plan.steps) > MANY_STEPS else PANELS
 
         def tune_draw(queries: np.ndarray) -> tuple[Calibrator, Policies]:
-            (logprob, correct, answered, _), query_cost = take_training_rows(log, queries)
+            (logprob, correct, answered, *_), query_cost = take_training_rows(log, queries)
             cost = (query_cost * answered).sum(0) / np.maximum(answered.sum(0), 1)
             fitted = fit_near(model, logprob, correct, answered, jnp.asarray(cost, log.cost.dtype))
             problem = build_search_tables(fitted, plan, abstain_worth, panels)
@@ -390,5 +391,5 @@ def take_training_rows(log: Log, queries: np.ndarray) -> tuple[TrainingRows, np.
     logprob, correct, answered = (np.asarray(column)[queries] for column in (log.logprob, log.correct, log.answered))
     if log.hand_labels is not None:
         correct = np.asarray(expected_log(log.take(queries)).correct)
-    answer = None if log.answer is None else np.asarray(log.answer)[queries]
-    return TrainingRows(logprob, correct, answered, answer), impute_query_cost(log)[queries]
+    others = (None if column is None else np.asarray(column)[queries] for column in (log.answer, log.signal_cost))
+    return TrainingRows(logprob, correct, answered, *others), impute_query_cost(log)[queries]

@@ -189,7 +189,7 @@ class Tuned:
         is_compared = target.name in _COMPARED and all(option is None for option in uncompared_options)
         if self.cross_validation is None or not is_compared:
             return None
-        costs, errors = np.asarray(log.cost, float), single_model_errors(log)
+        costs, errors = np.asarray(log.single_cost, float), single_model_errors(log)
         if target.name == "budget":
             best = log.models.index(best_single_for(log, target.value))
         else:
@@ -351,8 +351,8 @@ def _require_affordable(log: Log, budget: float, period: Period | None) -> None:
 
     The message gives the larger of the two costs.
     """
-    cost, complete = np.asarray(log.cost, float), np.asarray(log.complete)
-    bill = np.asarray(log.query_cost, float)[complete].mean(0) if complete.any() else cost
+    cost, complete = np.asarray(log.single_cost, float), np.asarray(log.complete)
+    bill = np.asarray(log.answer_cost, float)[complete].mean(0) if complete.any() else cost
     low, high = sorted((float(cost.min()), float(bill.min())))
     if low > budget * (1 + 1e-9):
         raise InfeasibleError(over_budget_message(budget, high, period))
@@ -463,7 +463,7 @@ def describe_models(log: Log, model: FittedModel) -> tuple[SingleModel, ...]:
     sample = sample_queries(log, 0)
     confidence = held_out_confidence(sample, model)
     known = sample.labelled
-    truth = np.asarray(sample.correct)
+    truth, single_cost = np.asarray(sample.correct), log.single_cost
     answered = np.asarray(log.answered)
     seconds = np.full(answered.shape, np.nan) if log.seconds is None else np.asarray(log.seconds, float)
     right = np.asarray(expected_log(log).correct)  # as the frontier counts answers
@@ -472,7 +472,7 @@ def describe_models(log: Log, model: FittedModel) -> tuple[SingleModel, ...]:
             model=name,
             answers=int(rows.sum()),
             accuracy=float(right[rows, j].mean()),
-            cost=float(np.asarray(log.cost)[j]),
+            cost=float(single_cost[j]),
             calibration_error=expected_calibration_error(confidence[known[:, j], j], truth[known[:, j], j]),
             seconds=None if np.isnan(seconds[:, j]).all() else float(np.nanmean(seconds[:, j])),
         )

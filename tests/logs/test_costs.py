@@ -1,5 +1,6 @@
 """Rows of cost 0 beside others of the same model that cost: left out of the mean, counted and said; all 0 is free."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -10,7 +11,9 @@ from helpers.command_line import run
 import rcjax
 from rcjax.logs import LeftOutWarning, PricesWarning
 from rcjax.logs.errors import LogError
+from rcjax.logs.kept_sample import describe_kept_sample, pool_logs, read_kept_sample
 from rcjax.logs.oddities import summarise_models
+from rcjax.logs.prices import reprice
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -113,3 +116,74 @@ def test_a_model_without_a_price_keeps_its_logged_costs():
         bare = frame.with_columns(cost=pl.lit(None, pl.Float64)) if other == "large" else frame
         with pytest.raises(LogError, match=match):
             rcjax.read_log(bare, prices={other: (1.0, 2.0)})
+
+
+# The part of the cost that a second question for the confidence cost
+
+
+def with_signal_cost(share=0.25, **changes):
+    """`frame_of`, where a share of each cost is that of a second question."""
+    return frame_of(lost=(), **changes).with_columns(signal_cost=share * pl.col("cost"))
+
+
+def test_a_second_question_is_a_part_of_the_cost():
+    frame = with_signal_cost()
+    log, plain = rcjax.read_log(frame), rcjax.read_log(frame.drop("signal_cost"))
+    np.testing.assert_allclose(log.signal_cost, 0.25 * log.query_cost)
+    np.testing.assert_allclose(log.answer_cost, 0.75 * plain.query_cost)
+    np.testing.assert_allclose(log.single_cost, 0.75 * plain.cost)
+    np.testing.assert_array_equal(log.cost, plain.cost)  # the sum stays the sum
+    part = log.select(["large", "small"]).take([3, 1])
+    np.testing.assert_array_equal(part.signal_cost, np.asarray(log.signal_cost)[[3, 1]][:, [2, 1]])
+    assert (plain.signal_cost, len({log.digest, plain.digest})) == (None, 2)
+    np.testing.assert_array_equal(plain.single_cost, plain.cost)
+    np.testing.assert_array_equal(plain.answer_cost, plain.query_cost)
+
+
+def test_an_empty_cell_is_an_answer_without_a_second_question(tmp_path):
+    lines = frame_of(lost=()).to_dicts()
+    lines[4]["signal_cost"] = lines[4]["cost"] / 2  # a call log has the field in lines with such a question only
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    log = rcjax.read_log(path)
+    assert np.asarray(log.signal_cost)[1].tolist() == [0.0, lines[4]["cost"] / 2, 0.0]
+    assert not np.asarray(log.signal_cost)[2:].any()
+
+
+@pytest.mark.parametrize(("money", "problem"), [(1.0, "1.0 is more than the cost"), (-1.0, "-1.0 < 0: give the part")])
+def test_a_part_that_is_no_part_is_refused_with_its_row(money, problem):
+    frame = with_signal_cost().with_columns(
+        signal_cost=pl.when(pl.int_range(pl.len()) == 4).then(money).otherwise("signal_cost")
+    )
+    with pytest.raises(LogError, match=rf"row 5, model small: signal_cost {problem}"):
+        rcjax.read_log(frame)
+
+
+def test_lost_costs_samples_and_prices_keep_the_share_of_the_second_question():
+    frame = frame_of().with_columns(signal_cost=0.25 * pl.col("cost"))
+    with pytest.warns(LeftOutWarning, match="20 of 60 answers of large"):
+        lost = rcjax.read_log(frame)
+    with pytest.warns(LeftOutWarning, match="several answers"):
+        votes = rcjax.read_log(with_signal_cost(samples=3))
+    tokens = with_signal_cost().with_columns(input_tokens=pl.lit(100.0), output_tokens=pl.lit(1.0))
+    priced = rcjax.read_log(
+        tokens, prices={name: {"input": 1.0, "output": 2.0} for name in COST}, models=["small", "large"]
+    )
+    for log in (lost, votes, priced):
+        np.testing.assert_allclose(log.signal_cost, 0.25 * log.query_cost)
+    assert np.asarray(priced.query_cost)[0].tolist() == pytest.approx([102e-6] * 2)
+
+
+def test_carried_queries_keep_the_share_of_the_second_question():
+    log = rcjax.read_log(with_signal_cost())
+    carried = read_kept_sample(json.loads(json.dumps(describe_kept_sample(log))), log.task)
+    prices = [{name: {"input": price, "output": price} for name in COST} for price in (1.0, 3.0)]
+    dear = dataclasses.replace(log, query_cost=2 * log.query_cost, signal_cost=2 * log.signal_cost).take(slice(9))
+    dear = dataclasses.replace(dear, queries=tuple(range(100, 109)))
+    pooled = pool_logs(carried, dear)
+    for kept in (carried, reprice(carried, *prices), pooled):
+        np.testing.assert_allclose(kept.signal_cost, 0.25 * np.asarray(kept.query_cost), rtol=1e-3)
+    np.testing.assert_allclose(reprice(carried, *prices).cost, 3 * carried.cost)
+    assert pool_logs(carried, dataclasses.replace(dear, signal_cost=None)).signal_cost is None
+    plain = dataclasses.replace(carried, signal_cost=None)
+    assert not np.asarray(pool_logs(plain, dear).signal_cost)[: log.n_queries].any()

@@ -233,7 +233,8 @@ def test_without_prices_a_lost_second_question_costs_no_more_than_a_whole_call()
         return Response(completion("A")) if len(request["messages"]) == 1 else Response([], hang=True)
 
     unpriced = replace(alone(), prices=None)
-    result, server = ask(behave, "A or B?", policy=unpriced, signal=signals.Verification(), retries=0)
+    asked = {"signal": signals.Verification(), "shadow": 1.0}  # else nobody asks for the confidence
+    result, server = ask(behave, "A or B?", policy=unpriced, retries=0, **asked)
     assert (result.text, len(server.requests)) == ("A", 2)
     assert result.cost == pytest.approx(MEAN)
 

@@ -18,7 +18,7 @@ from helpers.scripted_cascade import POLICY, QUICK, ask, broken, cascade_policy,
 import rcjax
 from rcjax._base.extras import how_to_install
 from rcjax.logs import NoConfidenceWarning
-from rcjax.policy import Policy, Rule, signals
+from rcjax.policy import Agreement, Policy, Rule, signals
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import CallLog, call_row, has_failed
 from rcjax.serving.cascade import Cascade, CascadeError
@@ -246,6 +246,7 @@ def test_a_verification_is_part_of_the_call_and_of_its_cost():
     (call,) = result.calls
     assert (call.input_tokens, call.output_tokens, call.attempts) == (300, 11, 2)
     assert result.cost == pytest.approx((300 * 0.1 + 11 * 0.4) / 1e6, rel=1e-15)
+    assert call.signal_cost == call_row(call)["signal_cost"] == pytest.approx((200 * 0.1 + 0.4) / 1e6)
     assert (result.text, call.logprob) == ("Paris", pytest.approx(math.log(0.8)))
 
 
@@ -275,6 +276,43 @@ def test_a_request_that_was_never_sent_costs_nothing():
     assert [(call.error, call.cost, call.estimated) for call in failed.result.calls] == [
         ("the client failed: UnicodeEncodeError", 0.0, False)
     ] * 3
+
+
+class Own(signals.Verification):
+    """A user's own signal, which may need the second reply for the answer itself."""
+
+
+KEPT = (Rule(1, "answer"),)
+
+
+@pytest.mark.parametrize(
+    ("signal", "rules", "agreements", "requests"),
+    [
+        (signals.Verification(), KEPT, {}, ["small", "small", "middle"]),
+        (signals.Stated(), KEPT, {}, ["small", "small", "middle"]),
+        (Own(), KEPT, {}, ["small", "small", "middle", "middle"]),
+        (
+            signals.Verification(),
+            (Rule(0.01, "abstain"), Rule(1, "answer")),
+            {},
+            ["small", "small", "middle", "middle"],
+        ),
+        (signals.Verification(), KEPT, {"middle": Agreement("small", "large")}, ["small", "small", "middle", "middle"]),
+    ],
+    ids=["kept", "kept, stated", "own signal", "may abstain", "compared"],
+)
+def test_a_second_question_is_asked_where_the_confidence_may_decide(signal, rules, agreements, requests):
+    def behave(request, headers):
+        text = request["messages"][-1]["content"]
+        if "How likely" in text:
+            return Response(completion("10%"))
+        return verified(0.1) if "Is the proposed" in text else Response(completion("Paris", usage=(100, 10)))
+
+    policy = cascade_policy(rules={**POLICY.rules, "middle": rules}, agreements=agreements)
+    result, server = ask(behave, signal=signal, policy=policy)
+    assert (asked(server), result.calls[-1].answer) == (requests, "Paris")
+    last = result.calls[-1]
+    assert (last.signal_cost > 0) == (last.logprob is not None) == (len(requests) == 4)
 
 
 # Money

@@ -70,7 +70,8 @@ def test_a_second_question_that_takes_too_long_leaves_the_answer():
         rules={"small": POLICY.rules["large"]},
         cost={"small": 1e-5},
     )
-    result, _, _ = ask(script(small=[first, second]), signal=signals.Verification(), policy=alone, deadline=5.0)
+    asking = {"signal": signals.Verification(), "shadow": 1.0, "asking": {"deadline": 5.0}}  # the log needs it
+    result, _ = scripted_cascade.ask(script(small=[first, second]), policy=alone, **asking)
     assert (result.status, result.text, result.calls[0].error) == (
         "answered",
         "Paris",

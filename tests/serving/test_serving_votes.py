@@ -5,6 +5,7 @@ import json
 import math
 import threading
 import warnings
+from dataclasses import replace
 
 import pytest
 from helpers.chat_server import Response, completion, serving, sure
@@ -106,17 +107,17 @@ def test_reservations_and_estimates_count_each_answer_once(samples, n):
 
 def test_reservations_cover_second_questions_checks_and_schemas():
     """A second question repeats the question and the answer; a check costs what earlier checks have cost."""
-    messages, pace = [{"role": "user", "content": "x" * 400}], Pace()
+    query, pace = Query("q", [{"role": "user", "content": "x" * 400}]), Pace()
     options = {"max_tokens": 50, "n": 1}
 
-    def estimate(signal, mean_cost=None, **more):
-        return 1e6 * Endpoint(None, "m", signal, options | more, Price(1, 10), mean_cost).estimate_cost(
-            messages, {}, pace
-        )
+    def estimate(signal, mean_cost=None, needs_confidence=True, **more):
+        endpoint = Endpoint(None, "m", signal, options | more, Price(1, 10), mean_cost)
+        return 1e6 * endpoint.estimate_cost(replace(query, needs_confidence=needs_confidence), pace)
 
     alone = estimate(None)
     assert alone == pytest.approx(100 + 500)
     assert estimate(signals.Verification()) == pytest.approx(alone + 100 + 50 + 80 + 10)
+    assert estimate(signals.Verification(), needs_confidence=False) == pytest.approx(alone)
     assert estimate(signals.Stated()) == pytest.approx(alone + 100 + 50 + 80 + 100)
     assert estimate(signals.Stated(question=None)) == pytest.approx(alone)
     schema = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"enum": ["y" * 396]}}}

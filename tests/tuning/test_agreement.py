@@ -36,7 +36,8 @@ judged_by = jax.jit(score_agreement)
 def judged(log, query_cost=COST, **how):
     """`score_agreement` of (confidence, conditional, correct, present, answer)."""
     *rows, answer = log
-    return judged_by(CalibratedRows(*rows, np.broadcast_to(query_cost, rows[0].shape), answer), Blending(**how))
+    rows = CalibratedRows(*rows, np.broadcast_to(query_cost, rows[0].shape), answer, how.pop("signal_cost", None))
+    return judged_by(rows, Blending(**how))
 
 
 def random_log(seed, missing=0.1, unknown=0.15):
@@ -132,17 +133,18 @@ def test_candidates_are_those_of_the_definition(seed):
         assert cuts[-1] == NEVER_ANSWER
 
 
+@pytest.mark.parametrize("signals", [0.0, 0.4])
 @pytest.mark.parametrize("abstaining", [False, True])
-def test_a_candidate_costs_and_abstains_as_its_walk_does(abstaining):
+def test_a_candidate_costs_and_abstains_as_its_walk_does(abstaining, signals):
     """On complete queries, the shares of the estimate are those of the policy that it becomes."""
     confidence, conditional, correct, _, answer = random_log(5)
     everyone, query_cost = np.ones((N, K), bool), query_costs_at_random(5)
-    worth = jnp.array(WORTH) if abstaining else None
-    trial = jax.tree.map(
-        np.asarray, judged((confidence, conditional, correct, everyone, answer), query_cost, abstain_worth=worth)
-    )
+    how = {"abstain_worth": jnp.array(WORTH) if abstaining else None}
+    signal_cost = signals * query_cost if signals else None
+    trial = judged((confidence, conditional, correct, everyone, answer), query_cost, signal_cost=signal_cost, **how)
+    trial = jax.tree.map(np.asarray, trial)
     places = np.flatnonzero(np.isfinite(trial.penalty))
-    walked = loss_terms(confidence, correct, query_cost, trial.take(places).policies(), answer)
+    walked = loss_terms(confidence, correct, query_cost, trial.take(places).policies(), answer, signal_cost)
     np.testing.assert_allclose(np.asarray(walked.cost).mean(1), trial.cost[places], rtol=1e-12)
     np.testing.assert_allclose(np.asarray(walked.abstained).mean(1), trial.abstention[places], atol=1e-12)
 

@@ -39,14 +39,15 @@ def tuned_error(log, fresh, budget):
     return tuned, float(walked.wrong.mean()), float(walked.spent.mean())
 
 
-@pytest.mark.parametrize("n", [60, 6_000])
-def test_chains_are_walked_as_the_replay_walks_them(n):
+@pytest.mark.parametrize(("n", "signals"), [(60, None), (60, 0.5), (6_000, None)])
+def test_chains_are_walked_as_the_replay_walks_them(n, signals):
     """Chains of a large log, too, are scored on all queries, as pairs are."""
     log = rcjax.read_log(tasks(n))
     logprob, correct, query_cost = (np.asarray(column) for column in (log.logprob, log.correct, log.query_cost))
     assert are_verdicts(logprob, np.asarray(log.answered))
     confidence = np.where(logprob == 0, 0.8, 0.2)
-    chains = score_chains(confidence, correct.astype(float), log.complete, query_cost)
+    signal_cost = None if signals is None else signals * query_cost
+    chains = score_chains(confidence, correct.astype(float), log.complete, query_cost, signal_cost)
     policies = chains.policies()
     assert {*policies.members.sum(1).tolist()} <= {3, 4, 5}
     for at in range(0, len(chains.cost), 5):
@@ -59,7 +60,8 @@ def test_chains_are_walked_as_the_replay_walks_them(n):
                 if confidence[row, j] > cuts[j]:
                     break
             wrong.append(1 - correct[row, asked[-1]])
-            spent.append(query_cost[row, asked].sum())
+            is_last = asked[-1] == members[-1]  # nobody asks how sure it is
+            spent.append(query_cost[row, asked].sum() - is_last * (signals or 0.0) * query_cost[row, asked[-1]])
         assert np.mean(wrong) == pytest.approx(chains.penalty[at], abs=1e-6)
         assert np.mean(spent) == pytest.approx(chains.cost[at], rel=1e-5)
 

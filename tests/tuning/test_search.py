@@ -98,7 +98,7 @@ def test_at_given_prices_the_policies_are_those_of_the_frontier(log, model, by_l
 
 def test_a_draw_repeats_rows_and_expects_labels_from_its_own_alone(log):
     rows = np.array([3, 3, 7])
-    (logprob, correct, answered, answer), money = take_training_rows(log, rows)
+    (logprob, correct, answered, answer, _), money = take_training_rows(log, rows)
     np.testing.assert_array_equal(logprob, np.asarray(log.logprob)[rows])
     np.testing.assert_array_equal(money, np.asarray(log.query_cost)[rows])
     assert (correct.shape, answered.all(), answer) == ((3, 3), True, None)

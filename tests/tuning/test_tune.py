@@ -14,6 +14,7 @@ from rcjax.policy import Ladder
 from rcjax.policy.comparison import recorded_comparison
 from rcjax.policy.ladder import Period
 from rcjax.policy.spec import Spec, Target
+from rcjax.solving.frontier.frontier import InfeasibleError
 from rcjax.tuning import search
 from rcjax.tuning.cross_validation import CrossValidation, Gain
 from rcjax.tuning.replaying.comparing import QueryLosses
@@ -40,6 +41,21 @@ def test_the_policy_is_that_of_the_frontier(log, target):
     assert tuned.policy.provenance["tuning"].items() >= target.items()
     assert tuned.remarks[0] == tuned.advice
     assert tuned.policy.expected["cost"] == pytest.approx(float(rcjax.replay(tuned.policy, log).spent), rel=1e-9)
+
+
+def test_the_bill_of_today_has_no_question_that_today_does_not_ask(log):
+    """Of what an answer costs a half is a second question, how sure the model is: nobody asks a model alone."""
+    asked = dataclasses.replace(log, query_cost=2 * log.query_cost, signal_cost=log.query_cost, cost=2 * log.cost)
+    tuned, plain = (rcjax.tune(each, match=0.02, today=MODELS[2], intervals=False) for each in (asked, log))
+    assert tuned.comparison.today.cost == pytest.approx(float(log.cost[2]))
+    assert [row.cost for row in tuned.single_models] == pytest.approx(log.cost.tolist())
+    assert min(tuned.frontier.cost) == pytest.approx(float(min(log.cost)))
+    spent = float(rcjax.replay(tuned.policy, asked).spent)
+    assert tuned.policy.expected["cost"] == pytest.approx(spent, rel=1e-6)
+    assert spent > plain.comparison.cost  # but a cascade pays for the questions by whose answers it decides
+    with pytest.raises(InfeasibleError, match="no cascade costs"):
+        rcjax.tune(asked, budget=0.9 * float(min(log.cost)))
+    rcjax.tune(asked, budget=1.1 * float(min(log.cost)), intervals=False)
 
 
 def test_a_single_model_replaces_a_cascade_that_lost_on_queries_left_out(log):

@@ -92,6 +92,7 @@ def without(log: Log, rows: np.ndarray) -> Log:
         "correct": np.where(remaining, correct, False).astype(correct.dtype),
         "answered": remaining,
         "query_cost": money,
+        "signal_cost": None if log.signal_cost is None else np.where(remaining, log.signal_cost, 0),
         "cost": cost,
     }
     return dataclasses.replace(log, **jax.device_put(columns))

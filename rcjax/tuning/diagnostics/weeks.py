@@ -134,7 +134,7 @@ def in_order(log: Log) -> Log:
 
 
 _COLUMNS = ("query", "model", "logprob", "cost", "input_tokens", "output_tokens", "shadow", "error", "time")
-_OTHERS = ("has_no_confidence", "not_judged", "prompt_digest", "step", "attempts")
+_OTHERS = ("has_no_confidence", "not_judged", "prompt_digest", "step", "attempts", "signal_cost")
 _FEWEST_ON_A_SIDE = 20  # queries or calls on each side, below which there is no finding
 
 #: Most confidences of a model on each side of a comparison: a change that only more of them would show is too small.
@@ -290,7 +290,7 @@ def _call_findings(policy: AbstractPolicy, now: pl.DataFrame, before: pl.DataFra
         advice = f"{fact}: see the column error of the log"
         gap = failed[1].mean - failed[0].mean
         yield FINDING_KINDS["failed calls"].finding(name, gap, advice, p_value=rise_of_mean(*failed)[1])
-        tokens = [(side["input_tokens"] + side["output_tokens"]).drop_nulls().to_numpy() for side in sides]
+        tokens = _tokens(sides)
         if min(map(len, tokens)) >= _FEWEST_ON_A_SIDE:
             earlier, last_week = (SampleMean.estimate(part) for part in tokens)
             fact = f"a call of {name} has {last_week.mean:,.0f} tokens on average, {earlier.mean:,.0f} before"
@@ -310,8 +310,15 @@ def _call_findings(policy: AbstractPolicy, now: pl.DataFrame, before: pl.DataFra
         )
 
 
+def _tokens(sides: list[pl.DataFrame]) -> list[np.ndarray]:
+    """Return the tokens of the calls on each side: of those with a question for the confidence, or without, if more."""
+    kinds = [[side.filter(pl.col("signal_cost").is_null() == lacks) for side in sides] for lacks in (True, False)]
+    kind = max(kinds, key=lambda parts: min(part.height for part in parts))
+    return [(part["input_tokens"] + part["output_tokens"]).drop_nulls().to_numpy() for part in kind]
+
+
 def _bill_findings(week: pl.DataFrame, weeks_before: pl.DataFrame) -> Iterator[Finding]:
-    """Compare the cost of queries by the model asked first, so that a change of rung is no change of cost."""
+    """Compare the cost of answers by the model asked first: a change of rung or of shadow queries changes no cost."""
     bills = [_bills(calls) for calls in (weeks_before, week)]
     for (first,) in bills[1].select("first").unique().sort("first").iter_rows():
         earlier, last_week = (side.filter(pl.col("first") == first)["cost"].to_numpy() for side in bills)
@@ -327,4 +334,5 @@ def _bill_findings(week: pl.DataFrame, weeks_before: pl.DataFrame) -> Iterator[F
 
 def _bills(calls: pl.DataFrame) -> pl.DataFrame:
     paid = calls.filter("billed").sort("step")
-    return paid.group_by("query").agg(pl.col("model").first().alias("first"), pl.col("cost").fill_null(0.0).sum())
+    cost = pl.col("cost").fill_null(0.0) - pl.col("signal_cost").cast(pl.Float64, strict=False).fill_null(0.0)
+    return paid.group_by("query").agg(pl.col("model").first().alias("first"), cost.sum())

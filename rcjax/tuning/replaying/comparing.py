@@ -52,7 +52,7 @@ class QueryLosses(NamedTuple):
         """
         if isinstance(subject, str):
             column = log.models.index(subject)
-            return cls(1 - np.asarray(log.correct, float)[:, column], np.asarray(log.query_cost, float)[:, column])
+            return cls(1 - np.asarray(log.correct, float)[:, column], np.asarray(log.answer_cost, float)[:, column])
         price = _abstain_price(subject)
         if subject.follows and subject.budget:
             rungs = replay_rungs(subject, log)
@@ -102,7 +102,7 @@ def single_model_errors(log: Log) -> np.ndarray:
 def single_model_figures(log: Log, model: str) -> tuple[float, float]:
     """Return (error, dollars per query) of a single model on a log, by all of its answers."""
     column = log.models.index(model)
-    return float(single_model_errors(log)[column]), float(np.asarray(log.cost)[column])
+    return float(single_model_errors(log)[column]), float(log.single_cost[column])
 
 
 def paired_error(differences: np.ndarray) -> np.ndarray:
@@ -173,12 +173,12 @@ def default_today(log: Log) -> str:
     right = np.asarray(corrected_log(log).take(log.complete).correct, float)
     error = paired_error((right[:, best, None] - right).T) * (1 + _ROUNDING)
     alike = (errors - errors[best] <= error) | (np.arange(len(errors)) == best)
-    return log.models[int(np.where(alike, np.asarray(log.cost, float), np.inf).argmin())]
+    return log.models[int(np.where(alike, np.asarray(log.single_cost, float), np.inf).argmin())]
 
 
 def best_single_for(log: Log, money: float) -> str:
     """Return the single model with the fewest errors for `money` per query; the cheapest if none is affordable."""
-    cost = np.asarray(log.cost, float)
+    cost = np.asarray(log.single_cost, float)
     affordable = cost <= max(money, float(cost.min())) * (1 + _ROUNDING)
     return log.models[int(np.where(affordable, single_model_errors(log), np.inf).argmin())]
 
@@ -305,10 +305,10 @@ def _answering_models(subject: ModelOrPolicy, log: Log) -> tuple[np.ndarray, np.
 
     As in service, the hash of a query decides by which rung of a ladder it goes.
     """
-    n, query_cost = log.n_queries, np.asarray(log.query_cost, float)
+    n = log.n_queries
     if isinstance(subject, str):
         place = log.models.index(subject)
-        return np.full(n, place), query_cost[:, place]
+        return np.full(n, place), np.asarray(log.answer_cost, float)[:, place]
     walked = replay_rungs(subject, replace(log, hand_labels=None))  # labels do not affect which model answers
     rung = np.array([subject.draw_rung(query) for query in log.queries])
     answers = walked.answers[rung, :, np.arange(n)]  # (n, k) of the policy's models

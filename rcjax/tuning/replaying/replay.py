@@ -38,6 +38,7 @@ from rcjax.tuning.replaying.walk import (
     Columns,
     calibrated_confidence,
     columns_of,
+    money_of_answers,
     policy_arrays,
     restrict_to_reached,
     waiting_time,
@@ -253,7 +254,8 @@ def replay(policy_or_frontier: AbstractPolicy | Frontier, log: Log) -> Replay:
     right, and its answers which are equal. An abstention is neither right nor wrong, and its calls are paid for.
 
     `cost` charges each answer the model's mean cost on the queries replayed, as the paper does. `spent` charges each
-    answer its own cost, which is more if deferred queries are longer than others.
+    answer its own cost, which is more if deferred queries are longer than others, without the `signal_cost` of models
+    whose answers are kept in any case.
 
     Only queries that all models that may be asked have answered are replayed, the same for all policies of a frontier.
     A ladder between two rungs has their weighted mean: the expected figures, without the noise of the lots.
@@ -391,7 +393,8 @@ def _walk_policy(phi: jax.Array, policy: Policies, columns: Columns) -> QueryRep
     route = walk(phi, policy, columns.codes)
     query_cost, seconds = columns.query_cost, columns.seconds
     mean_cost = query_cost.sum(axis=1, keepdims=True) / columns.counts.sum()
-    cost_at_means, spent = route.paid(mean_cost), route.paid(query_cost)
+    cost_at_means = route.paid(mean_cost)
+    spent = route.paid(money_of_answers(policy, query_cost, columns.signal_cost))
     waits = None if seconds is None else waiting_time(route, policy, seconds)
     wrong, abstained = route.wrong(columns.correct).astype(phi.dtype), route.abstained.astype(phi.dtype)
     return QueryReplay(wrong, abstained, cost_at_means, spent, route.answers, route.asked, waits)

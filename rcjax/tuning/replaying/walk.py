@@ -58,6 +58,18 @@ class Route(NamedTuple):
         return sum(bills, jnp.zeros((), money.dtype))
 
 
+def money_of_answers(policy: Policies, query_cost: Array, signal_cost: Array | None) -> Array:
+    """Return the money of each answer under one policy (k, n): without `signal_cost` if it is kept in any case."""
+    if signal_cost is None:
+        return query_cost
+    bounds = jnp.asarray(policy.bounds)
+    is_empty = jnp.diff(bounds, axis=1, prepend=0.0) <= 0
+    keeps = (is_empty | (jnp.asarray(policy.actions) == jnp.arange(len(bounds))[:, None])).all(1)
+    if policy.agreements is not None:
+        keeps &= ~jnp.asarray(policy.agreements.compares)
+    return query_cost - jnp.where(keeps[:, None], signal_cost, 0.0)
+
+
 def waiting_time(route: Route, policy: Policies, seconds: Array) -> jax.Array:
     """Return the seconds until each query is answered under one policy: (n,).
 
@@ -138,6 +150,7 @@ def loss_terms(
     cost: jax.Array,
     policies: Policies,
     answer: jax.Array | None = None,
+    signal_cost: jax.Array | None = None,
 ) -> LossTerms:
     """Return the terms of the losses of n queries under each of L policies: (L, n). An abstention is not wrong.
 
@@ -147,12 +160,14 @@ def loss_terms(
         cost: (n, k) cost of each answer.
         policies: L policies over k models.
         answer: (n, k) codes of answers, for policies that compare answers.
+        signal_cost: (n, k) part of the cost of each answer for `money_of_answers`; None: there is none.
     """
-    codes = None if answer is None else answer.T
+    codes, signals = (None if column is None else column.T for column in (answer, signal_cost))
 
     def terms_of(policy: Policies) -> LossTerms:
         route = walk(confidence.T, policy, codes)
-        shares = route.wrong(correct.T), route.paid(cost.T), route.abstained
+        paid = route.paid(money_of_answers(policy, cost.T, signals))
+        shares = route.wrong(correct.T), paid, route.abstained
         return LossTerms(*(share.astype(cost.dtype) for share in shares))
 
     return jax.vmap(terms_of)(policies)
@@ -171,16 +186,18 @@ def loss_terms_on_log(calibrators: Calibrator, policies: Policies, log: Log, rig
         cost: (n, k) cost of each answer.
     """
     rows = pad_to_size_class(log.logprob, right, log.answered, cost)
-    shares = _loss_terms_padded(calibrators, rows, policies, _padded_answers(policies, log))
+    signal_cost = None if log.signal_cost is None else pad_to_size_class(log.signal_cost)[0]
+    shares = _loss_terms_padded(calibrators, rows, policies, _padded_answers(policies, log), signal_cost)
     return LossTerms(*(np.asarray(share)[:, : log.n_queries] for share in shares))
 
 
 @partial(compiled, runs="long")
 def _loss_terms_padded(
-    calibrators: Calibrator, rows: tuple[jax.Array, ...], policies: Policies, answer: Any
+    calibrators: Calibrator, rows: tuple[jax.Array, ...], policies: Policies, answer: Any, signal_cost: Any
 ) -> LossTerms:
     logprob, correct, answered, cost = rows
-    return loss_terms(calibrate_all(calibrators, logprob, answered), correct, cost, policies, answer)
+    confidence = calibrate_all(calibrators, logprob, answered)
+    return loss_terms(confidence, correct, cost, policies, answer, signal_cost)
 
 
 def waiting_times_on_log(calibrators: Calibrator, policies: Policies, log: Log) -> np.ndarray:
@@ -248,6 +265,7 @@ class Columns(NamedTuple):
     logprob: Any
     correct: Any
     query_cost: Any
+    signal_cost: Any  # None: the log has none
     seconds: Any  # None: the log has no seconds
     codes: Any  # codes of answers; None: answers are not compared
     counts: Any  # (n,) bool: the queries that count, without the padding
@@ -287,11 +305,12 @@ def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: Any
         by_model[asked] = np.asarray(values)[rows].T
         return pad_to_size_class(by_model, axis=1)[0]
 
-    seconds = None if part.seconds is None else column(part.seconds)
+    signals, seconds = (None if values is None else column(values) for values in (part.signal_cost, part.seconds))
     compared = part.answer is not None and policies.agreements is not None
     codes = column(part.answer, NO_ANSWER) if compared else None
     counts = pad_to_size_class(np.ones(int(rows.sum()), bool))
-    return Columns(column(part.logprob), column(part.correct), column(part.query_cost), seconds, codes, *counts)
+    matrices = column(part.logprob), column(part.correct), column(part.query_cost)
+    return Columns(*matrices, signals, seconds, codes, *counts)
 
 
 def calibrated_confidence(calibrations: Sequence[Calibration], logprob: np.ndarray) -> np.ndarray:

@@ -66,14 +66,19 @@ ASKED = [((), "small", 1), (("small",), "middle", 2), (("small", "middle"), "lar
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("unsure", "model", "asked"), ASKED)
 def test_every_signal(service, unsure, model, asked, stream):
-    """The client gets the answer of the sure model, whole or in pieces, and no draft of an earlier model."""
+    """The client gets the answer of the sure model, whole or in pieces, and no draft of an earlier model.
+
+    The answer of the last model is kept in any case: the model is not asked whether it is right.
+    """
     upstream, before = service.server.behave, len(service.server.requests)
     upstream.unsure, upstream.failing = unsure, ()
     reply = service.ask("Which city?", stream=stream)
     service.settle()
     requests = service.server.requests[before:]
-    questions = 2 if upstream.signal == "verification" else 1
-    assert [one["model"] for one in requests] == [f"org/{name}" for name in MODELS[:asked] for _ in range(questions)]
+    needless = upstream.signal == "verification" and model == "large"
+    questions = [1 + (upstream.signal == "verification" and name != "large") for name in MODELS[:asked]]
+    names = [f"org/{name}" for name, number in zip(MODELS, questions, strict=False) for _ in range(number)]
+    assert [one["model"] for one in requests] == names
     streamed = stream and model == "large" and upstream.signal != "votes"
     assert [one.get("stream", False) for one in requests if one["model"] == "org/large"][:1] == [streamed] * (asked > 2)
     assert not any(one.get("stream") for one in requests if one["model"] != "org/large")
@@ -92,7 +97,7 @@ def test_every_signal(service, unsure, model, asked, stream):
     assert reply.headers["x-rcjax-models"] == ",".join(MODELS[:asked])
     assert not any(draft in reply.body.decode() for name, draft in ANSWERS.items() if name != model)
     if not streamed:
-        assert 0.8 < report["confidence"] < 0.9
+        assert report["confidence"] is None if needless else 0.8 < report["confidence"] < 0.9
         assert report["cost"] == float(reply.headers["x-rcjax-cost"]) > 0
 
 
@@ -107,18 +112,41 @@ def test_a_stream_has_one_report(service, unsure, usage):
 
 
 def test_a_second_question_keeps_nobody_waiting():
-    """The last model's answer is complete before the model's second answer, which gives the confidence."""
+    """The last model's answer to a shadow query is complete before the confidence, which only the log needs."""
     go_on = threading.Event()
     upstream = Upstream("verification")
     upstream.unsure = ("small", "middle")
     upstream.second = lambda: go_on.wait(120) if service.server.requests[-2]["model"] == "org/large" else None
-    with gateway(behave=upstream, signal="verification") as service:
+    with gateway(behave=upstream, signal="verification", shadow=1.0) as service:
         reply = service.ask(stream=True)
         assert not go_on.is_set()
         go_on.set()
         assert reply.text == ANSWERS["large"]
         assert reply.events[-1] == "[DONE]"
     assert len(service.server.requests) == 6
+
+
+def test_nobody_asks_whether_an_answer_is_right_that_is_kept_in_any_case():
+    """A confidence that decides nothing and that no log needs is not paid for, and its lack is no failure."""
+    upstream = Upstream("verification")
+    upstream.unsure = ("small", "middle")
+    with gateway(behave=upstream, signal="verification") as service:
+        reply = service.ask()
+        *drafts, last = service.log_rows()
+        errors = [line for line in service.get("/metrics").body.decode().splitlines() if "call_errors_total{" in line]
+    assert [one["model"] for one in service.server.requests] == [*["org/small"] * 2, *["org/middle"] * 2, "org/large"]
+    assert (reply.json["rcjax"]["status"], reply.json["rcjax"]["model"]) == ("answered", "large")
+    assert [(row["attempts"], row["cost"] > row["signal_cost"] > 0) for row in drafts] == [(2, True)] * 2
+    assert (last["attempts"], last["answer"], last["logprob"], last["error"]) == (1, ANSWERS["large"], None, None)
+    assert not {"signal_cost", "has_no_confidence"} & {*last}
+    assert errors == []
+
+
+def test_a_shadow_query_has_the_confidence_of_every_model():
+    with gateway(behave=Upstream("verification"), signal="verification", shadow=1.0) as service:
+        service.ask()
+        rows = service.logged(3)
+    assert all(row["logprob"] is not None and row["cost"] > row["signal_cost"] > 0 for row in rows)
 
 
 RULES = {

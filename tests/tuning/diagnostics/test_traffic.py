@@ -100,6 +100,24 @@ def test_a_change_of_all_traffic_is_seen_without_labels(policy, weeks_of, change
     assert json.loads(json.dumps(traffic.to_json(), allow_nan=False))["changed"] == traffic.changed
 
 
+def test_more_shadow_queries_are_no_longer_prompts(policy, tmp_path):
+    """A service asks the last model how sure it is for shadow queries only: its calls then have twice the tokens."""
+
+    def verified(lines):
+        for line in lines:
+            if line["shadow"] or line["model"] == MODELS[0]:
+                line |= {"signal_cost": line["cost"], "cost": 2 * line["cost"]}
+                line |= {"input_tokens": 2 * line["input_tokens"]}
+        return lines
+
+    before = [line for week in range(3) for line in verified(calls_of(policy, week))]
+    for more, changed in (({}, set()), ({"longer": 1.5}, {"tokens", "bill"})):
+        now = verified(calls_of(policy, 3, shadow=0.5, **more))
+        traffic = check_traffic(policy, write(tmp_path / "calls.jsonl", before + now))
+        bad = {finding.name for finding in traffic.findings if finding.verdict == "bad"}
+        assert bad - {"asked"} == changed
+
+
 def test_the_first_week_is_compared_with_the_carried_queries(policy, tmp_path):
     usual, surer = (
         check_traffic(policy, write(tmp_path / "log.jsonl", calls_of(policy, 0, surer=by))) for by in (0, 1)
