@@ -539,9 +539,9 @@ def report(
     with steps("reading"):
         training, fresh = read_pair(log, test, **options)
     require_plausible_budget(spec.target, training, reading.really)
-    _note_default(spec)
     with steps("tuning, drawing the log again, and checking"):
         findings = rcjax.make_report(training, spec, test=fresh)
+    _note_default(spec)
     findings = dataclasses.replace(findings, command=command("tune", log, **reading.as_options()))
     check, retune = None if findings.check is None else findings.check.to_json(), ""
     if test is not None:

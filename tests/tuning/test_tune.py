@@ -170,7 +170,7 @@ def test_the_costs_of_the_next_and_the_last_error_are_those_of_the_steps_to_the_
     assert (told.last_error_cost, told.next_error_cost) == pytest.approx((steps[-2], steps[-1]))
     top = rcjax.tune(log, error_cost=1e6, intervals=False)
     assert (top.comparison.next_error_cost, top.comparison.last_error_cost) == (None, pytest.approx(steps[-1]))
-    assert top.notes[0].startswith("the last error avoided costs $")
+    assert top.notes[0].startswith("a cheaper policy would save $")
     ladder = top.frontier.ladder(len(corners) - 1.5, Target("match", 0.01))
     mixed = top.compare(ladder, Target("match", 0.01))
     assert (mixed.last_error_cost, mixed.next_error_cost) == pytest.approx((steps[-1], steps[-1]))
