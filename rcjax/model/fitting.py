@@ -174,11 +174,12 @@ def fit_near(
         answered: (n, k) whether there is an answer.
         cost: (k,) mean money per answer.
     """
+    options: Any = model.details.fit or {}
     calibrators, marginals, copulas = fit_arrays(
         (logprob, correct, answered),
         model.calibrators.transform,
         type(model.copulas),
-        method=(model.details.fit or {}).get("method", "tau"),
+        method=options.get("method", "tau"),
         near=model.marginals,
         values=model.calibrators.stated_logprobs,
     )

@@ -346,7 +346,7 @@ def _with_spread(rung: Policy, log: Log, level: float | None) -> Policy:
     for name, most in (("error", 1.0), ("cost", math.inf)):
         for end in (f"{name}_low", f"{name}_high") if level is not None else ():
             found[end] = min(max(found[end] + expected[name] - found[name], 0.0), most)
-    return dataclasses.replace(rung, expected=found | expected)
+    return dataclasses.replace(rung, expected={**found, **expected})
 
 
 def _at_target(rungs: tuple[Policy, ...], target: Target, counted: Counted) -> AbstractPolicy:
