@@ -290,12 +290,8 @@ class LadderTest:
         log = tested.take(np.random.default_rng(0).permutation(complete))
         right, most = np.asarray(log.correct, float), np.ones(len(complete))
         if tuned_on is not None:
-            if lacking := [
-                name for name, some in zip(log.models, np.any(log.labelled, axis=0), strict=True) if not some
-            ]:
-                raise LogError(
-                    f"{log.source}: no held-out answer of {lacking[0]} is labelled: label some, or leave it out"
-                )
+            if lacking := [log.models[j] for j in np.flatnonzero(~log.labelled.any(0))]:
+                raise LogError(f"{log.source}: no held-out answer of {lacking[0]} is labelled: label some of them")
             right, most = _corrected(log, tuned_on)
             is_bounded = np.isfinite(most)  # after the last label corrected outcomes have no upper end
             right, most, log = right[is_bounded], most[is_bounded], log.take(is_bounded)
