@@ -356,7 +356,7 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, show_all: b
 
     Only the worst finding of each kind is printed, unless `show_all` is set. `retune` is the command that tunes again.
     """
-    from rcjax.tuning.diagnostics.findings import Promise  # which imports JAX
+    from rcjax.tuning.diagnostics.diagnosis import Promise  # which imports JAX
 
     screen, noun, findings = Screen(), document["counted"], document["findings"]
     held_out = "judged by queries that the fit has not seen" if document["held_out"] else "judged in five folds"

@@ -395,7 +395,7 @@ class _Grounds:
             accepted = replacement.replaces(broken=renewed)
             return cls(accepted, bool(replacement.against), replacement.describe(log.counted, broken=renewed))
         decision = facts["decision"]
-        refused = bool(replacement.against) or decision["state"] == "no fair sample"
+        refused = bool(replacement.against) or decision["forbids_retuning"]
         return cls(decision["tune_again"], refused, decision["reasons"])
 
     def write(self, policy: AbstractPolicy, out: Path, *, anyway: bool) -> tuple[Path | None, Exception | None]:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 import rcjax
 from rcjax.report import plots
 from rcjax.solving.frontier.points import Bands
-from rcjax.tuning.diagnostics.findings import Promise
+from rcjax.tuning.diagnostics.diagnosis import Promise
 
 pytestmark = pytest.mark.usefixtures("float64")
 

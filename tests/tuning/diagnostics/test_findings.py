@@ -9,17 +9,18 @@ import rcjax
 from rcjax._base.figures import choose_unit
 from rcjax.policy.counted import ERRORS
 from rcjax.tuning.cross_validation import Gain
-from rcjax.tuning.diagnostics.decision import DecisionGrounds, Replacement, RetuningGain, decide
+from rcjax.tuning.diagnostics.decision import Replacement, RetuningGain, decide
+from rcjax.tuning.diagnostics.diagnosis import ModelCalibration, Promise
 from rcjax.tuning.diagnostics.findings import (
     FINDING_KINDS,
-    ModelCalibration,
+    DecisionGrounds,
     PrimaryFigure,
-    Promise,
     assess_together,
+    separate_looks,
     verdict_of,
 )
 from rcjax.tuning.diagnostics.policy_check import ModelChange, _LastLook
-from rcjax.tuning.diagnostics.weeks import Weeks, separate_looks
+from rcjax.tuning.diagnostics.weeks import Weeks
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def finding_of(figure, p_value):
 
 @pytest.mark.parametrize(
     ("figure", "p_value", "verdict"),
-    [(0.019, 1e-9, "fine"), (0.021, 1e-9, "bad"), (0.021, 0.09, "doubtful"), (0.2, 0.3, "fine"), (-0.2, 1e-9, "fine")],
+    [(0.019, 1e-9, "fine"), (0.021, 1e-9, "bad"), (0.021, 0.09, "doubtful"), (0.2, 0.3, "doubtful"), (-0.2, 1e-9, "fine")],
 )
 def test_a_finding_is_bad_if_it_is_large_and_chance_does_not_explain_it(figure, p_value, verdict):
     (finding,) = assess_together([finding_of(figure, p_value)])
@@ -133,7 +134,7 @@ def decided(error=SAME, cost=SAME, replacement=None, **others):
 def test_only_a_higher_cost_than_promised_is_drift(cost, state, remarks):
     found = decided(cost=cost)
     assert (found.state, found.alarm) == (state, state == "worse than promised")
-    looked = _LastLook(cost, cost, cost, [], np.zeros(0), [], None, None)
+    looked = _LastLook(cost, cost, cost, None, [], np.zeros(0), [], None, None)
     assert len([*looked.remarks(MONEY, ERRORS)]) == remarks
 
 

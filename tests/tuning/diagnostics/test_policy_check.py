@@ -89,7 +89,8 @@ def test_a_policy_that_todays_model_dominates_is_not_kept(policy):
     after = check(tuned, better)
     assert before.decision.advice.startswith("keep the policy")
     assert after.decision.state == before.decision.state == "as promised"
-    assert after.decision.advice == "use llama3.1-8b alone: it has no more error on these queries, for no more money"
+    assert after.decision.advice == "use llama3.1-8b alone: it has less error on these queries, for less money"
+    assert after.decision.reasons[0].startswith("llama3.1-8b alone has 2")
 
 
 def test_tuning_again_gains_where_two_models_have_changed_places(policy, logs):
