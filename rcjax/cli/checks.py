@@ -34,6 +34,7 @@ from rcjax.cli.inputs import (
     cascade as read_cascade,
     load_tuned,
     models_to_read,
+    read_dated,
     read_for,
     read_pair,
     require_libraries,
@@ -73,16 +74,16 @@ def compare_fresh(
 
     "change" is the observed change from today's, in words; empty without a comparison.
 
-    Remarks give the reason if no comparison is possible, and today's if it errs less than this policy where the tuning
-    expected more.
+    Queries that were tuned on are left out. Remarks give the reason if no comparison is possible.
 
     Args:
         today: today's model or policy; None for the one that the policy was tuned with.
     """
     from rcjax.logs.errors import LogError
+    from rcjax.tuning.certify import overlap
     from rcjax.tuning.replaying.comparing import compare_policy
 
-    spec = recorded_tuning(policy).spec
+    log, spec = overlap(log, policy).leave_out(log), recorded_tuning(policy).spec
     rival = spec.today if today is None else today
     as_tuned = today is None and recorded_counted(policy.provenance).noun == log.counted.noun
     promised = recorded_comparison(policy.provenance) if as_tuned else None
@@ -92,12 +93,9 @@ def compare_fresh(
         return {"comparison": None, "promised": to_json_value(promised), "change": ""}, [
             f"it is not compared with today's: {problem}"
         ]
-    remarks = list[str]()
-    if promised is not None and spec.match is None:  # a margin is judged by the decision
-        remarks += filter(None, [comparison.reversal(promised, log.counted.noun)])
     change = comparison.headline(spec.money([comparison.cost]), log.counted)
     document = {"comparison": to_json_value(comparison), "promised": to_json_value(promised)}
-    return document | {"change": f"on these queries it {change}"}, remarks
+    return document | {"change": f"on these queries it {change}"}, []
 
 
 def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, noun: str) -> None:
@@ -198,7 +196,7 @@ def check(
         columns = read_column_names(source)
         traffic = check_traffic(subject, source, looks) if is_call_log(columns) else None
         is_needed = traffic is None or reading.labels is not None
-        fresh, reason = _read_labelled(subject, source, options, is_needed=is_needed, columns=columns)
+        fresh, reason = _read_labelled(subject, log, source, options, is_needed=is_needed, columns=columns)
     retune = command("retune", policy, *log, **reading.as_options(), out=NEXT)
     money = recorded_tuning(subject).spec.money([subject.expected.get("cost") or 0.0])
     if fresh is not None:
@@ -221,6 +219,7 @@ def check(
 
 def _read_labelled(
     policy: AbstractPolicy,
+    files: Sequence[Path],
     source: Path | JoinedTable,
     options: Mapping[str, Any],
     *,
@@ -235,10 +234,9 @@ def _read_labelled(
         columns: the columns of the log.
     """
     from rcjax.logs.errors import UnlabelledError
-    from rcjax.logs.reading import with_times
 
     try:
-        return with_times(read_for(policy, source, options), source), ""
+        return read_dated(policy, files, source, options), ""
     except ValueError as unreadable:
         if is_needed or ("correct" in columns and not isinstance(unreadable, UnlabelledError)):
             raise

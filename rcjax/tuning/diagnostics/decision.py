@@ -501,8 +501,8 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
         return PolicyDecision("no fair sample", sentence, False, advice, reasons)
     if evidence.else_has_changed:
         advice = "look at labels, prompts and provider first, then check again"
-        learns = f"a new policy would learn from what has changed, and {error.rival} is no better"
-        return PolicyDecision("something else has changed", sentence, False, advice, (learns, *reasons))
+        reasons = ("a new policy would learn from what has changed",)
+        return PolicyDecision("something else has changed", sentence, False, advice, reasons)
     if broken:
         pairs = zip(evidence.figures, findings, strict=True)
         rivals = [figure.rival for figure, finding in pairs if finding.verdict == "bad" and figure.rival is not None]

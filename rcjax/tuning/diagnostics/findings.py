@@ -140,6 +140,7 @@ FINDING_KINDS: Mapping[str, FindingKind] = {
         FindingKind("predicted cost", "cost off promise", Limits(0.05, 0.15)),
         FindingKind("error", "rise of {noun}", Limits(0.02, 0.05), "points"),
         FindingKind("difference", "{noun} over margin", Limits(0.0, 0.02), "points"),
+        FindingKind("own error", "rise of own {noun}", Limits(0.05, 0.10), "points"),
         FindingKind("worst difference", "{noun} over its worst", Limits(0.0, 0.02), "points"),
         FindingKind("cost", "rise of cost", Limits(0.05, 0.15)),
         FindingKind("budget", "least bill over budget", Limits(0.05, 0.15)),
@@ -154,7 +155,7 @@ FINDING_KINDS: Mapping[str, FindingKind] = {
 }
 
 #: Names of the findings that decide whether a policy is still right; the other findings explain.
-PRIMARY = ("error", "difference", "worst difference", "cost", "budget")
+PRIMARY = ("error", "difference", "own error", "worst difference", "cost", "budget")
 
 
 def verdict_of(name: str, figure: float, *, by_chance: bool = False) -> FindingVerdict:
@@ -324,16 +325,16 @@ class PrimaryFigure:
         """Whether most of the standard error comes from the queries tuned on, which are fewer than those of the log."""
         return 0 < self.n_expected < 0.8 * self.n
 
-    def error_finding(self, counted: Counted = ERRORS) -> Finding:
-        """Return the finding on an error; on a difference from a rival, the finding on its margin."""
+    def error_finding(self, counted: Counted = ERRORS, *, is_third: bool = False) -> Finding:
+        """Return the finding on an error, or a difference from a rival; `is_third`: on the third primary figure."""
         if self.rival is not None:
-            name = "worst difference" if self.n_expected else "difference"
+            name = "worst difference" if is_third else "difference"
             advice = (
                 f"the policy has {100 * self.observed:.1f} points more {counted.noun} than {self.rival}, where "
                 f"{100 * self.expected:.3g} were to be the most"
             )
         else:
-            name, promised = "error", percent(self.expected)
+            name, promised = "own error" if is_third else "error", percent(self.expected)
             if self.interval is not None:
                 promised += f" ({' to '.join(percent(end) for end in self.interval)})"
             advice = f"the policy {counted.does(percent(self.observed))}, where {promised} was expected"
@@ -389,8 +390,8 @@ class DecisionGrounds(NamedTuple):
     @property
     def else_has_changed(self) -> bool:
         """Whether today's errs as much more as the policy: only its own error is surely above the promise."""
-        own_error = [finding.verdict for finding in self.findings[2:] if finding.name == "error"]
-        return own_error == ["bad"] and self.findings[0].verdict != "bad"
+        bad = {finding.name for finding in self.findings if finding.verdict == "bad"}
+        return "own error" in bad and "difference" not in bad
 
     def describe(self) -> str:
         """Describe in words the primary figures; the third one only beyond its limit."""
@@ -463,7 +464,7 @@ class DecisionGrounds(NamedTuple):
         if doubted.n_expected or doubted is self.money or doubted.gap <= doubted.se / 2:
             return few
         level = 1 - (1 - ALARM / len(self.figures)) ** (1 / separate_looks(self.looks))
-        needed = doubted.n * (NormalDist().inv_cdf(1 - level) * doubted.se / doubted.gap) ** 2
+        needed = float(f"{doubted.n * (NormalDist().inv_cdf(1 - level) * doubted.se / doubted.gap) ** 2:.2g}")
         return f"{few}; at this excess some {needed:,.0f}{f' in {WINDOW} weeks' * (self.weeks > 0)} would"
 
     @property

@@ -227,7 +227,7 @@ def check_policy(
     adjusted among themselves.
 
     In a log with times (`Log.time`) the last eight weeks are checked, and earlier weeks without an alarm join the
-    queries tuned on. A remark counts queries of the log that were tuned on.
+    queries tuned on. Queries that the policy carries, as it was tuned on them, are left out; a remark counts them.
 
     Args:
         policy: the policy in service.
@@ -248,7 +248,7 @@ def check_policy(
     (False, 6, 300)
     """
     shared = _require_fresh(policy, log)
-    log, recent = in_order(log), last_weeks(log)  # `rcjax retune` takes `recent`
+    recent, log = last_weeks(log), in_order(shared.leave_out(log))  # `rcjax retune` takes `recent`
     old = carried_log(policy).select(policy.models)
     log = _with_todays_answers(policy, log)
     new = log.select(policy.models)
@@ -279,7 +279,7 @@ def check_policy(
         beside=last_look.beside,
         replacement=replacement,
         findings=(*last_look.primary, *(finding for finding in sample if finding.verdict == "bad"), *secondary),
-        decision=prefer_better_model(decide(evidence, replacement), policy, recent, separate),
+        decision=prefer_better_model(decide(evidence, replacement), policy, last_weeks(log), separate),
         remarks=(*_remarks(policy, window, shared, replacement), *last_look.remarks(evidence.unit, log.counted)),
         followed=last_look.followed,
         unlabelled=evidence.unlabelled,
@@ -484,7 +484,7 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, coun
         money = figures.money_baseline.compare(figures.money[rows], figures.money[baseline])
         beside = figures.compare_beside(rows, baseline)
         findings = [error.error_finding(counted), money.money_finding()]
-        findings += [] if beside is None else [beside.error_finding(counted)]
+        findings += [] if beside is None else [beside.error_finding(counted, is_third=True)]
         primary = assess_together(findings, separate)
         if any(finding.verdict == "bad" for finding in primary) and error.n >= _FEWEST_FOR_DRIFT:
             alarmed |= {*weeks.ago[rows].tolist()}
@@ -586,7 +586,7 @@ def _costs(replayed: QueryReplay[np.ndarray], by_model: bool) -> np.ndarray:
 
 def _remarks(policy: AbstractPolicy, log: Log, shared: Overlap, replacement: Replacement | None) -> Iterator[str]:
     if shared:
-        yield f"{shared.describe()}, which hides changes: check the policy on fresh queries"
+        yield shared.describe_left_out(recorded_count(policy.provenance, "queries", 0))
     if not log.complete.all():
         missing = log.n_queries - int(log.complete.sum())
         yield f"{missing:,} of {log.n_queries:,} queries lack the answer of some model, and do not count"
