@@ -397,7 +397,7 @@ class _Grounds:
             accepted = replacement.replaces(broken=renewed)
             return cls(accepted, bool(replacement.against), replacement.describe(log.counted, broken=renewed))
         decision = facts["decision"]
-        refused = bool(replacement.against) or decision["forbids_retuning"]
+        refused = decision["state"] in ("no fair sample", "something else has changed") or bool(replacement.against)
         return cls(decision["tune_again"], refused, decision["reasons"])
 
     def write(self, policy: AbstractPolicy, out: Path, *, anyway: bool) -> tuple[Path | None, Exception | None]:

@@ -463,18 +463,13 @@ class PolicyDecision:
         return self.state in ("worse than promised", "something else has changed", "no fair sample")
 
     @property
-    def forbids_retuning(self) -> bool:
-        """Whether a new policy would learn from a change of the log."""
-        return self.state in ("something else has changed", "no fair sample")
-
-    @property
     def headline(self) -> str:
         """State and sentence."""
         return f"{self.state}: {self.sentence}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields and the headline."""
-        return dataclasses.asdict(self) | {"headline": self.headline, "forbids_retuning": self.forbids_retuning}
+        return dataclasses.asdict(self) | {"headline": self.headline}
 
 
 _SURELY_LESS = 0.975  # one-sided p-value of a rise, above which a figure is significantly less than expected

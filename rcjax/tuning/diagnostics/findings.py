@@ -395,62 +395,52 @@ class DecisionGrounds(NamedTuple):
 
     def describe(self) -> str:
         """Describe in words the primary figures; the third one only beyond its limit."""
+        error, money, *third = self.findings
+        parts = [self._describe_error(self.error, error), self._describe_money()]
         if self.else_has_changed and self.beside is not None:
-            own, money = self.beside, self._describe_money()
-            rate = f"the policy {self.counted.does(percent(own.observed))}, {percent(own.expected)} when tuned"
-            changed = f"{rate}, and {self.error.rival} as much more: look at labels, prompts and provider first"
-            return changed if self.findings[1].verdict == "fine" else f"{changed}; {money}"
-        beside = self._describe_beside()
-        return "; ".join(filter(None, (self._describe_error(), beside, self._describe_money())))
+            rate, promised = self.counted.does(percent(self.beside.observed)), percent(self.beside.expected)
+            as_much = f"{promised} when tuned, and {self.error.rival} as much more"
+            parts[0] = f"the policy {rate}, {as_much}: look at labels, prompts and provider first"
+            return "; ".join(parts[: 1 if money.verdict == "fine" else 2])
+        if self.beside is not None and third[0].verdict != "fine":
+            parts.insert(1, self._describe_error(self.beside, third[0]).replace("the policy", "it", 1))
+        return "; ".join(parts)
 
-    def _describe_beside(self) -> str:
-        if self.beside is None or self.findings[2].verdict == "fine":
-            return ""
-        figure, noun, chance = self.beside, self.counted.noun, self._chance(2)
-        if figure.rival is None:
-            return f"it {self._describe_rise(figure)}{chance}"
-        gap = describe_gap(figure.observed, figure.se, noun)
-        worst = f"at worst {100 * figure.expected:.1f} points more when tuned"
-        return f"it has {gap} {figure.rival}, {worst}{chance}"
-
-    def _describe_rise(self, error: PrimaryFigure) -> str:
-        gap, se = 100 * error.gap, 100 * error.se
-        than = f"{abs(gap):.1f} ± {se:.1f} points {'more' if gap >= 0 else 'less'} than the"
-        return f"{self.counted.does(percent(error.observed))}, {than} {percent(error.expected)} promised"
-
-    def _describe_error(self) -> str:
-        error, finding, noun = self.error, self.findings[0], self.counted.noun
-        if finding.name == "difference":
-            margin = f", {'within' if error.gap <= 0 else 'over'} the margin of {format_points(error.expected)}"
-            if error.observed == error.se == 0:
-                return f"the policy answers as {error.rival} does{margin}"
-            margin = margin if error.observed > 0 else ""
-            against = f"{describe_gap(error.observed, error.se, noun)} {error.rival}"
-            return f"the policy has {against} on the same queries{margin}{self._chance(0)}"
-        return f"the policy {self._describe_rise(error)}{self._chance(0)}"
+    def _describe_error(self, error: PrimaryFigure, finding: Finding) -> str:
+        chance = self._chance(finding)
+        if error.rival is None:
+            than = f"{100 * abs(error.gap):.1f} ± {100 * error.se:.1f} points {'more' if error.gap >= 0 else 'less'}"
+            rate = f"the policy {self.counted.does(percent(error.observed))}"
+            return f"{rate}, {than} than the {percent(error.expected)} promised{chance}"
+        against = f"the policy has {describe_gap(error.observed, error.se, self.counted.noun)} {error.rival}"
+        if finding.name == "worst difference":
+            return f"{against}, at worst {100 * error.expected:.1f} points more when tuned{chance}"
+        margin = f", {'within' if error.gap <= 0 else 'over'} the margin of {format_points(error.expected)}"
+        if error.observed == error.se == 0:
+            return f"the policy answers as {error.rival} does{margin}"
+        return f"{against} on the same queries{margin * (error.observed > 0)}{chance}"
 
     def _describe_money(self) -> str:
         money, finding, unit = self.money, self.findings[1], self.unit
         if finding.name != "budget":
             rise = f"{percent(abs(money.rise))} {'more' if money.rise >= 0 else 'less'}"
-            than = f"{rise} than the ${unit.show(money.expected)} promised{self._chance(1)}"
+            than = f"{rise} than the ${unit.show(money.expected)} promised{self._chance(finding)}"
             return f"it costs {unit.full(money.observed)}, {than}"
         budget = f"budget of ${unit.show(money.expected)}"
         if finding.verdict != "fine":
-            return f"even its cheapest rung costs {unit.full(money.observed)}, over the {budget}{self._chance(1)}"
+            return f"even its cheapest rung costs {unit.full(money.observed)}, over the {budget}{self._chance(finding)}"
         if self.bill <= money.expected * (1 + _ROUNDING):
             return f"it costs {unit.full(self.bill)}, within its {budget}"
         later = "which the service makes up for on later queries, as it follows its bill"
         return f"it costs {unit.full(self.bill)} here, over its {budget}, {later}"
 
-    def _chance(self, place: int) -> str:
+    def _chance(self, finding: Finding) -> str:
         """Return the p-value of a figure beyond its limit, in brackets; of several looks, that of one look too."""
-        finding = self.findings[place]
         if finding.p_value is None or finding.verdict == "fine":
             return ""
         if self.looks == 1:
             return f" (p = {finding.p_value:.2g})"
-        alone = holm_adjusted([figure.p_value for figure in self.figures])[place]
+        alone = holm_adjusted([figure.p_value for figure in self.figures])[self.findings.index(finding)]
         looks = f"{self.looks} weekly looks" if self.looks == WEEKLY else f"{self.looks} looks a year"
         return f" (p = {alone:.2g} by these queries alone; {finding.p_value:.2g} as one of {looks}, --looks)"
 

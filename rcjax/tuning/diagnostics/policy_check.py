@@ -30,10 +30,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import carried_log
 from rcjax.logs.log import Log
 from rcjax.model.calibration import expected_calibration_error
-from rcjax.model.goodness_of_fit.reliability import (
-    calibration_change,
-    distribution_change,
-)
+from rcjax.model.goodness_of_fit.reliability import calibration_change, distribution_change
 from rcjax.policy.comparison import recorded_comparison
 from rcjax.policy.counted import ERRORS, Counted, recorded_counted
 from rcjax.policy.following import Bill
@@ -65,7 +62,6 @@ from rcjax.tuning.diagnostics.findings import (
 )
 from rcjax.tuning.diagnostics.weeks import MAX_CONFIDENCES, CheckWindow, Weeks, in_order, last_weeks
 from rcjax.tuning.replaying.comparing import (
-    ModelOrPolicy,
     QueryLosses,
     comparable_log,
     decides_alike,
@@ -248,9 +244,9 @@ def check_policy(
     (False, 6, 300)
     """
     shared = _require_fresh(policy, log)
-    recent, log = last_weeks(log), in_order(shared.leave_out(log))  # `rcjax retune` takes `recent`
+    recent, unseen = last_weeks(log), in_order(shared.leave_out(log))  # `rcjax retune` takes `recent`
     old = carried_log(policy).select(policy.models)
-    log = _with_todays_answers(policy, log)
+    log = _with_todays_answers(policy, unseen)
     new = log.select(policy.models)
     weeks = Weeks.of(new)
     figures = _gather_figures(policy, old, new, log)
@@ -279,7 +275,7 @@ def check_policy(
         beside=last_look.beside,
         replacement=replacement,
         findings=(*last_look.primary, *(finding for finding in sample if finding.verdict == "bad"), *secondary),
-        decision=prefer_better_model(decide(evidence, replacement), policy, last_weeks(log), separate),
+        decision=prefer_better_model(decide(evidence, replacement), policy, last_weeks(unseen), separate),
         remarks=(*_remarks(policy, window, shared, replacement), *last_look.remarks(evidence.unit, log.counted)),
         followed=last_look.followed,
         unlabelled=evidence.unlabelled,
@@ -389,38 +385,34 @@ def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _Qu
         stream = rungs.stream(Bill.open(policy.budget))
         as_tuned = {"tuned": policy.position, "error_tuned": float(wrong.mean()), "budget": policy.budget}
         wrong, money, money_baseline = stream.wrong, rungs.spent[0], Baseline(None, policy.budget)
-    today, rival_baseline = _rival_baseline(policy, log)
-    beside = np.full(len(wrong), np.nan)
-    if today is not None:
-        complete = log.select([*{*policy.models, *models_of(today)}]).complete
-        beside[complete[new.complete]] = _differences(policy, today, log)
+    beside, rival_baseline = _compare_today(policy, new, log)
     if rival_baseline is not None and rival_baseline.promise is None:  # the margin decides, beside the own error
         wrong, beside, error_baseline, rival_baseline = beside, wrong, rival_baseline, error_baseline
     baselines = error_baseline, money_baseline, rival_baseline, promised
     return _QueryFigures(wrong, money, cost, beside, *baselines, stream, as_tuned)
 
 
-def _rival_baseline(policy: AbstractPolicy, log: Log) -> tuple[ModelOrPolicy | None, Baseline | None]:
-    """Return (today's, the margin above it; or the difference from it that the tuning promised); None without either.
+def _compare_today(policy: AbstractPolicy, new: Log, log: Log) -> tuple[np.ndarray, Baseline | None]:
+    """Return (the policy's errors minus today's, (N,), NaN without its answer; the margin, or the promised difference).
 
-    Today's that was assumed does not count.
+    The baseline is None without both; a promise beside an assumed model of today does not count.
     """
     spec, promised = recorded_tuning(policy).spec, recorded_comparison(policy.provenance)
-    if (today := matched_today(policy, log)) is not None:
-        return today, Baseline(None, spec.match or 0.0, rival=name_today(today))
-    if spec.match is not None or spec.today is None or promised is None or promised.assumed or promised.today is None:
-        return None, None
-    named = {*policy.models, *models_of(spec.today)}
-    if promised.keeps_today or not named <= {*log.models} or not log.select([*named]).complete.any():
-        return None, None
-    return spec.today, Baseline.of_rival(promised.today, promised.queries)
-
-
-def _differences(policy: AbstractPolicy, today: ModelOrPolicy, log: Log) -> np.ndarray:
-    """Return the policy's errors minus today's, on the queries that all models of both answered: (m,)."""
+    differences, today = np.full(int(new.complete.sum()), np.nan), spec.today
+    named = {*policy.models, *(() if today is None else models_of(today))}
+    if today is None or not named <= {*log.models} or not (complete := log.select([*named]).complete).any():
+        return differences, None
+    if spec.match is not None:
+        baseline = Baseline(None, spec.match, rival=name_today(today))
+    elif promised is None or promised.assumed or promised.today is None or promised.keeps_today:
+        return differences, None
+    else:
+        baseline = Baseline.of_rival(promised.today, promised.queries)
     shared = comparable_log(log, [policy, today])
     rival = policy if decides_alike(policy, today) else today
-    return QueryLosses.in_service(policy, shared).penalty - QueryLosses.in_service(rival, shared).penalty
+    own, todays = (QueryLosses.in_service(subject, shared).penalty for subject in (policy, rival))
+    differences[complete[new.complete]] = own - todays
+    return differences, baseline
 
 
 #: Points of error by which a change of cost moves a ladder that follows its bill, from which on a remark tells them.
