@@ -103,7 +103,7 @@ def evaluate(
         document["search"] = tuned.search
     heading, noun = data.describe(confidences=False), data.counted.noun
     conclude(document, partial(_show_replay, heading, document, notes, noun, step, rungs, money), as_json=json_)
-    raise typer.Exit(int(bool(document.get("check")) and document["check"]["drifted"]))
+    raise typer.Exit(int((document.get("check") or {"drifted": False})["drifted"]))
 
 
 def _evaluation(tuned: AbstractPolicy | Frontier, log: Log) -> tuple[dict[str, Any], list[str]]:

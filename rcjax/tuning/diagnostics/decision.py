@@ -462,6 +462,33 @@ class PolicyDecision:
         """Whether the exit status is 1."""
         return self.state in ("worse than promised", "something else has changed", "no fair sample")
 
+    def name_better_model(self, policy: AbstractPolicy, log: Log, looks: float) -> PolicyDecision:
+        """Name the single model of a log with less error than the policy for less money, by more than chance explains.
+
+        The cheaper models and the looks share the level. Today's is advised too if it has no more error for no more
+        money, as by `rcjax report`. An alarm, or a retuning that gains, keeps its advice.
+        """
+        today, noun = recorded_tuning(policy).spec.today, log.counted.noun
+        subjects = [*log.models, *([] if today is None or isinstance(today, str) else [today])]
+        asked = [{*policy.models, *models_of(subject)} for subject in subjects]
+        known = [names <= {*log.models} and log.select([*names]).complete.any() for names in asked]
+        compared = [compare_policy(policy, log, subject) for subject in compress(subjects, known)]
+        cheaper = [each.rivals[0] for each in compared if each.rivals[0].cost < each.cost]
+        sure = NormalDist().inv_cdf((1 - ALARM / max(len(cheaper), 1)) ** (1 / looks))
+        better = [rival for rival in cheaper if rival.error_difference > sure * rival.se]
+        advice, reasons = "", self.reasons
+        for rival in (each.rivals[0] for each in compared if each.dominated):
+            if today is not None and rival.subject == name_today(today):
+                advice = f"use {rival.subject}: it has no more {noun} on these queries, for no more money"
+        if better:
+            rival = max(better, key=lambda rival: rival.error_difference)
+            gap = describe_gap(-rival.error_difference, rival.se, noun)
+            reasons = (f"{rival.subject} has {gap} the policy on these queries, for less money", *reasons)
+            advice = f"use {rival.subject}: it has less {noun} on these queries, for less money"
+        if not advice or self.alarm or self.tune_again:
+            advice = self.advice
+        return dataclasses.replace(self, advice=advice, reasons=reasons)
+
     @property
     def headline(self) -> str:
         """State and sentence."""
@@ -522,31 +549,3 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
     else:
         advice = "keep the policy; check again with fresh queries, such as next week's"
     return PolicyDecision(state, sentence, tune_again, advice, reasons)
-
-
-def prefer_better_model(decision: PolicyDecision, policy: AbstractPolicy, log: Log, looks: float) -> PolicyDecision:
-    """Name the single model of a log with less error than the policy for less money, by more than chance explains.
-
-    The cheaper models and the looks share the level. Today's is advised too if it has no more error for no more money,
-    as by `rcjax report`. An alarm, or a retuning that gains, keeps its advice.
-    """
-    today, noun = recorded_tuning(policy).spec.today, log.counted.noun
-    subjects = [*log.models, *([] if today is None or isinstance(today, str) else [today])]
-    asked = [{*policy.models, *models_of(subject)} for subject in subjects]
-    known = [names <= {*log.models} and log.select([*names]).complete.any() for names in asked]
-    compared = [compare_policy(policy, log, subject) for subject in compress(subjects, known)]
-    cheaper = [each.rivals[0] for each in compared if each.rivals[0].cost < each.cost]
-    sure = NormalDist().inv_cdf((1 - ALARM / max(len(cheaper), 1)) ** (1 / looks))
-    better = [rival for rival in cheaper if rival.error_difference > sure * rival.se]
-    advice, reasons = "", decision.reasons
-    for rival in (each.rivals[0] for each in compared if each.dominated):
-        if today is not None and rival.subject == name_today(today):
-            advice = f"use {rival.subject}: it has no more {noun} on these queries, for no more money"
-    if better:
-        rival = max(better, key=lambda rival: rival.error_difference)
-        gap = describe_gap(-rival.error_difference, rival.se, noun)
-        reasons = (f"{rival.subject} has {gap} the policy on these queries, for less money", *reasons)
-        advice = f"use {rival.subject}: it has less {noun} on these queries, for less money"
-    if not advice or decision.alarm or decision.tune_again:
-        advice = decision.advice
-    return dataclasses.replace(decision, advice=advice, reasons=reasons)

@@ -379,8 +379,6 @@ class DecisionGrounds(NamedTuple):
     """Own error of a policy with a margin, or its difference from today's beside the worst promised; None without."""
     looks: int = 1
     """Looks per year."""
-    weeks: int = 0
-    """Weeks that the log counts; 0 for a log without times."""
 
     @property
     def figures(self) -> list[PrimaryFigure]:
@@ -455,7 +453,7 @@ class DecisionGrounds(NamedTuple):
             return few
         level = 1 - (1 - ALARM / len(self.figures)) ** (1 / separate_looks(self.looks))
         needed = float(f"{doubted.n * (NormalDist().inv_cdf(1 - level) * doubted.se / doubted.gap) ** 2:.2g}")
-        return f"{few}; at this excess some {needed:,.0f}{f' in {WINDOW} weeks' * (self.weeks > 0)} would"
+        return f"{few}; at this excess some {needed:,.0f}{f' in {WINDOW} weeks' * (self.looks == WEEKLY)} would"
 
     @property
     def doubted(self) -> PrimaryFigure:

@@ -8,9 +8,9 @@ of them count as forty separate looks. A log without times is looked at once.
 The error of the policy and its money are primary, and decide. With a margin, the error is the difference from today's,
 and the policy's own error is a third primary figure: today's may fail as well. Without one, the third figure is the
 difference from today's beside the worst that the tuning printed. All share the level of the alarm. The other figures
-explain: calibration and confidences of each model, labels, the gain of tuning again. A figure has drifted if it
-is beyond its limit *and* chance does not explain it. So a small change does not alarm in a log of any size. If nothing
-has changed, the share of logs, or of years of looks, with an alarm is at most its level.
+explain: calibration and confidences of each model, labels, the gain of tuning again. A figure has drifted if it is
+beyond its limit *and* chance does not explain it. So a small change does not alarm in a log of any size. If nothing has
+changed, the share of logs, or of years of looks, with an alarm is at most its level.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ from rcjax.tuning.diagnostics.decision import (
     Replacement,
     assess_replacement,
     decide,
-    prefer_better_model,
     why_untested,
 )
 from rcjax.tuning.diagnostics.findings import (
@@ -214,10 +213,10 @@ def check_policy(
     """Check whether a policy is still right on a fresh log, whose queries it was not tuned on.
 
     The error and the cost of the policy are tested against their promises, one-sided, with the sampling errors of both
-    logs, and the difference from today's beside the margin, or the worst promised. Improvements are no alarm, and the
-    figures share the level. A ladder is judged by its expected error and
-    cost on each query, without the noise of the draw between two rungs. If the ladder follows its bill, its error is
-    the error within its budget, and its cost has drifted if its cheapest rung costs more than the budget.
+    logs. The difference from today's is tested beside the margin, and the policy's own error then too, or beside the
+    worst promised. Improvements are no alarm, and the figures share the level. A ladder is judged by its expected error
+    and cost on each query, without the noise of the draw between two rungs. If the ladder follows its bill, its error
+    is the error within its budget, and its cost has drifted if its cheapest rung costs more than the budget.
 
     The calibration and the distribution of each model's confidences are tested too, as an explanation, with p-values
     adjusted among themselves.
@@ -259,15 +258,14 @@ def check_policy(
     secondary = assess_together((finding for model in models for finding in model.findings(log.counted)), separate)
     sample = assess_sample(recent, policy.models)
     replacement = _assess_retuned(policy, recent, seed) if retuning is True else retuning or None
-    looked = last_look.describe_window(weeks, looks, int(unalarmed.sum()))
-    evidence = _ground_decision(policy, last_look, looked, window, sample, old.n_queries)
+    evidence = _ground_decision(policy, last_look, looks, window, sample, old.n_queries)
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
         n=last_look.error.n,
         carried=old.n_queries,
         tuned_on=evidence.tuned_on,
-        window=looked,
+        window=last_look.describe_window(weeks, looks, int(unalarmed.sum())),
         models=models,
         error=last_look.error,
         money=last_look.money,
@@ -275,7 +273,7 @@ def check_policy(
         beside=last_look.beside,
         replacement=replacement,
         findings=(*last_look.primary, *(finding for finding in sample if finding.verdict == "bad"), *secondary),
-        decision=prefer_better_model(decide(evidence, replacement), policy, last_weeks(unseen), separate),
+        decision=decide(evidence, replacement).name_better_model(policy, last_weeks(unseen), separate),
         remarks=(*_remarks(policy, window, shared, replacement), *last_look.remarks(evidence.unit, log.counted)),
         followed=last_look.followed,
         unlabelled=evidence.unlabelled,
@@ -284,13 +282,13 @@ def check_policy(
 
 
 def _ground_decision(
-    policy: AbstractPolicy, look: _LastLook, looked: CheckWindow, window: Log, sample: Sequence[Finding], carried: int
+    policy: AbstractPolicy, look: _LastLook, looks: int, window: Log, sample: Sequence[Finding], carried: int
 ) -> DecisionGrounds:
     """Return the grounds of the decision on a policy.
 
     Args:
         policy: the policy.
-        look, looked: the last look, and its window.
+        look, looks: the last look, and the number of looks per year.
         window: the queries of the last weeks.
         sample: the findings on whether the log is a fair sample.
         carried: number of queries that the policy carries.
@@ -306,8 +304,7 @@ def _ground_decision(
         unlabelled=int((window.complete & ~window.labelled.any(1)).sum()),
         tuned_on=recorded_count(policy.provenance, "queries", carried),
         bill=0.0 if look.followed is None else look.followed["bill"],
-        looks=looked.looks,
-        weeks=looked.weeks,
+        looks=looks,
     )
 
 

@@ -237,7 +237,7 @@ def found_beside(seen):
 
 def test_a_policy_over_its_margin_is_not_as_promised_and_both_p_values_are_named():
     over = dataclasses.replace(figure(0.022, 0.01, 0.0085, before=0), rival="large alone", se=0.005)
-    once, weekly = decided(over), decided(over, looks=52, weeks=8)
+    once, weekly = decided(over), decided(over, looks=52)
     assert (once.state, weekly.state) == ("worse than promised", "unclear")
     assert "over the margin of 1 point (p = 0.017);" in once.sentence
     assert "(p = 0.017 by these queries alone; 0.58 as one of 52 weekly looks, --looks);" in weekly.sentence
