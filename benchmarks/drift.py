@@ -1,6 +1,6 @@
 """`rcjax.check_policy` with and without changes: alarms at one look, and over a year of looks.
 
-    python -m benchmarks.drift --data DIR [--splits 60] [--trials 40] [--histories 20] [--only NAMES]
+    python -m benchmarks.drift --data DIR [--splits 60] [--trials 40] [--histories 20] [--today] [--only NAMES]
 
 False alarms: each log, and a log sampled from the demo's model, is dealt into two random halves, `--splits` times. A
 policy is tuned on one half, at a random price of an error or for a random budget, as `rcjax tune` does by default, and
@@ -13,6 +13,9 @@ some property has been changed; 3,000 are drawn with replacement if a log has fe
 Years: `--histories` of each log. A policy is tuned on 300 queries. The other queries give 52 weeks of 100 labelled
 queries, drawn with replacement, with a look at the window each week. The table has the years with a false alarm, and
 the years in which a rise of the error from week 13 on is noticed by week 52.
+
+With `--today`, policies are tuned beside the dearest model, within a margin of one point or for a random budget, and
+have a third figure that may raise an alarm.
 
 With `--promises`: how far three kinds of promises of the error are off, and how often each raises an alarm at a
 one-sided level of 2.5 % without a change. Real logs are {name}_train.csv and {name}_test.csv, pooled, and prices.toml
@@ -34,10 +37,12 @@ import rcjax
 from benchmarks import record
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import machine, markdown, progress
+from rcjax.tuning.diagnostics.findings import PRIMARY
 
 TUNED_ON, WEEK = 300, 100
 SIZES = (300, 1000, 3000)
 POINTS = (0.01, 0.02, 0.03, 0.05)
+BESIDE_TODAY = False  # set by --today
 
 
 def logs(folder: Path | None) -> Iterator[tuple[str, rcjax.Log]]:
@@ -51,13 +56,15 @@ def logs(folder: Path | None) -> Iterator[tuple[str, rcjax.Log]]:
 
 
 def tuned(log: rcjax.Log, rng: np.random.Generator) -> rcjax.Policy | rcjax.Ladder:
-    """The policy of the default search at a price of an error, or for a budget, as chance has it."""
-    cost = np.sort(np.asarray(log.cost, float))
+    """The policy of the default search at a price of an error (beside today's: within a margin), or for a budget."""
+    cost, today = np.sort(np.asarray(log.cost, float)), log.models[-1] if BESIDE_TODAY else None
     if rng.random() < 0.5:
+        if BESIDE_TODAY:
+            return rcjax.tune(log, match=0.01, today=today, intervals=False).policy
         lam = float(np.exp(rng.uniform(np.log(0.01), np.log(0.5))) / cost.max())
         return rcjax.tune(log, lam=lam, intervals=False).policy
     budget = float(np.exp(rng.uniform(np.log(1.1 * cost[0]), np.log(cost[-1]))))
-    return rcjax.tune(log, budget=budget, intervals=False).policy
+    return rcjax.tune(log, budget=budget, today=today, intervals=False).policy
 
 
 # What may change.
@@ -128,7 +135,7 @@ def false_alarms(name: str, log: rcjax.Log, splits: int) -> dict[str, object]:
         bad = {finding.name for finding in found.findings if finding.verdict == "bad"}
         counts.update(bad)
         counts["alarm"] += found.drifted
-        counts["explains"] += bool(bad - {"error", "cost", "budget"})
+        counts["explains"] += bool(bad - {*PRIMARY})
     kinds = [kind for kind in counts if kind not in ("alarm", "explains")]
     each = ", ".join(f"{kind} {100 * counts[kind] / splits:.1f} %" for kind in sorted(kinds))
     told = {"alarm": share(counts["alarm"], splits), "any other finding": share(counts["explains"], splits)}
@@ -234,9 +241,12 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=60)
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--histories", type=int, default=20)
+    parser.add_argument("--today", action="store_true", help="tune beside the dearest model")
     parser.add_argument("--promises", action="store_true", help="compare promises, which draws intervals")
     parser.add_argument("--only", help="names of logs, with commas between them, in the order wanted")
     arguments = parser.parse_args()
+    global BESIDE_TODAY
+    BESIDE_TODAY = arguments.today
     jax.config.update("jax_enable_x64", True)
     print(f"{machine()}\n")
     known = dict(logs(arguments.data))

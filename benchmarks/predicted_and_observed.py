@@ -20,8 +20,7 @@ import numpy as np
 import rcjax
 from benchmarks import record
 from benchmarks.paper import factorisation
-from rcjax.tuning.diagnostics.diagnosis import HeldOutPart, held_out_parts, measure_promise
-from rcjax.tuning.diagnostics.findings import Promise
+from rcjax.tuning.diagnostics.diagnosis import HeldOutPart, Promise, held_out_parts, measure_promise
 
 #: λ times the cost of the dearest model: what one answer of it may cost, in errors.
 SCALED_LAMBDAS = np.geomspace(1e-3, 0.3, 9)

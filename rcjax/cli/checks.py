@@ -35,6 +35,7 @@ from rcjax.cli.inputs import (
     cascade as read_cascade,
     load_tuned,
     models_to_read,
+    read_dated,
     read_for,
     read_pair,
     require_libraries,
@@ -75,16 +76,16 @@ def compare_fresh(
 
     "change" is the observed change from today's, in words; empty without a comparison.
 
-    Remarks give the reason if no comparison is possible, and today's if it errs less than this policy where the tuning
-    expected more.
+    Queries that were tuned on are left out. Remarks give the reason if no comparison is possible.
 
     Args:
         today: today's model or policy; None for the one that the policy was tuned with.
     """
     from rcjax.logs.errors import LogError
+    from rcjax.tuning.certify import overlap
     from rcjax.tuning.replaying.comparing import compare_policy
 
-    spec = recorded_tuning(policy).spec
+    log, spec = overlap(log, policy).leave_out(log), recorded_tuning(policy).spec
     rival = spec.today if today is None else today
     as_tuned = today is None and recorded_error_kind(policy.provenance).noun == log.error_kind.noun
     promised = recorded_comparison(policy.provenance) if as_tuned else None
@@ -94,11 +95,7 @@ def compare_fresh(
         return {"comparison": None, "promised": promised and promised.to_json(), "change": ""}, [
             f"it is not compared with today's: {problem}"
         ]
-    remarks = list[str]()
-    if promised is not None:
-        is_judged = spec.match is not None  # the decision judges a margin
-        reversal = None if is_judged else comparison.reversal(promised, log.error_kind.noun)
-        remarks += filter(None, [reversal, comparison.shared_rise(promised)])
+    remarks = [] if promised is None else [*filter(None, [comparison.shared_rise(promised)])]
     change = comparison.headline(spec.money([comparison.cost]), log.error_kind)
     document = {"comparison": comparison.to_json(), "promised": promised and promised.to_json()}
     return document | {"change": f"on these queries it {change}"}, remarks
@@ -208,7 +205,7 @@ def check(
         columns = read_column_names(source)
         traffic = check_traffic(subject, source, looks) if is_call_log(columns) else None
         is_needed = traffic is None or reading.labels is not None
-        fresh, reason = _read_labelled(subject, source, options, is_needed=is_needed, columns=columns)
+        fresh, reason = _read_labelled(subject, log, source, options, is_needed=is_needed, columns=columns)
     retune = command("retune", policy, *log, **reading.as_options(), out=next_file(policy))
     money = recorded_tuning(subject).spec.money([subject.expected.get("cost") or 0.0])
     if fresh is not None:
@@ -231,6 +228,7 @@ def check(
 
 def _read_labelled(
     policy: AbstractPolicy,
+    files: Sequence[Path],
     source: Path | JoinedTable,
     options: Mapping[str, Any],
     *,
@@ -245,10 +243,9 @@ def _read_labelled(
         columns: the columns of the log.
     """
     from rcjax.logs.errors import UnlabelledError
-    from rcjax.logs.reading import with_times
 
     try:
-        return with_times(read_for(policy, source, options), source), ""
+        return read_dated(policy, files, source, options), ""
     except ValueError as unreadable:
         if is_needed or ("correct" in columns and not isinstance(unreadable, UnlabelledError)):
             raise
@@ -367,7 +364,7 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, show_all: b
 
     Only the worst finding of each kind is printed, unless `show_all` is set. `retune` is the command that tunes again.
     """
-    from rcjax.tuning.diagnostics.findings import Promise  # which imports JAX
+    from rcjax.tuning.diagnostics.diagnosis import Promise  # which imports JAX
 
     screen, noun, findings = Screen(), document["error_kind"], document["findings"]
     held_out = "judged by queries that the fit has not seen" if document["held_out"] else "judged in five folds"

@@ -446,3 +446,39 @@ def read_for(subject: AbstractPolicy | Frontier, path: Path | JoinedTable, given
             return read(subject.models)
         except MissingModelError as problem:
             raise MissingModelError(f"{problem}; this policy needs a log of {', '.join(subject.models)}") from None
+
+
+def read_dated(
+    policy: AbstractPolicy, files: Sequence[Path], source: Path | JoinedTable, given: Mapping[str, Any]
+) -> Log:
+    """Read files as one log with times, as `read_for` does; a warning counts by file the queries that are left out.
+
+    These have no model of the policy, or no time where others have times. Raises LogError if a file that was named, not
+    found in a folder, has no model of the policy.
+    """
+    import numpy as np
+    import polars as pl
+
+    from rcjax.logs.errors import LogError
+    from rcjax.logs.reading import with_times
+    from rcjax.logs.sources import load_table, name_of
+
+    log = with_times(read_for(policy, source, given), source)
+    dated = np.ones(log.n_queries, bool) if log.time is None else np.isfinite(log.time)
+    if isinstance(source, Path) or len(source.parts) == 1:
+        return log
+    table = load_table(source, lambda _, names: [name for name in ("query", "model", "time") if name in names])
+    frame, left_out = pl.concat([*table.frames]), list[str]()
+    offset, has_times = 0, bool(dated.any() and not dated.all())
+    for name, size in source.parts:
+        rows, offset = frame.slice(offset, size), offset + size
+        models = pl.col("model").is_in([*policy.models])
+        others = rows["query"].n_unique() - (known := rows.filter(models))["query"].n_unique()
+        if known.is_empty() and name in {path.name for path in files}:
+            raise LogError(f"{name}: no answer of {', '.join(policy.models)}, the models of the policy")
+        undated = known.filter(pl.col("time").is_null())["query"].n_unique() if has_times else 0
+        left_out += [f"{others:,} of {name} have no answer of the policy's models"] * (others > 0)
+        left_out += [f"{undated:,} of {name} have no time, unlike others"] * (undated > 0)
+    if left_out:
+        warn(f"{name_of(source)}: queries are left out: {'; '.join(left_out)}")
+    return log.take(dated) if has_times else log

@@ -29,7 +29,7 @@ from rcjax.cli.console import (
     make_table,
     staged,
 )
-from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, require_outputs, require_plausible_prices
+from rcjax.cli.inputs import at_traffic_of, load_tuned, read_dated, read_for, require_outputs, require_plausible_prices
 from rcjax.cli.options import AsJson, InUse, LogFile, LogOptions, Model, Output, PolicyFile
 from rcjax.policy.comparison import advise
 from rcjax.policy.error_kind import recorded_error_kind
@@ -57,7 +57,8 @@ def evaluate(
 ) -> None:
     """Test a policy, or a frontier, on the queries of a log: its error and cost beside the prediction and today's.
 
-    The answers come from the log: no model is asked. Use queries that the policy was not tuned on. A policy that
+    The answers come from the log: no model is asked. Use queries that the policy was not tuned on; those that it
+    carries are left out. The exit status is 1 if the policy is worse than promised, as of `rcjax check`. A policy that
     follows its bill is replayed with its bill, too. Models that the policy does not know are ignored. Without
     `--prices`, tokens have the prices of the tuning.
 
@@ -100,6 +101,7 @@ def evaluate(
         document["search"] = tuned.search
     heading, noun = data.describe(confidences=False), data.error_kind.noun
     conclude(document, partial(_show_replay, heading, document, notes, noun, step, rungs, money), as_json=json_)
+    raise typer.Exit(int((document.get("check") or {"drifted": False})["drifted"]))
 
 
 def _evaluation(tuned: AbstractPolicy | Frontier, log: Log) -> tuple[dict[str, Any], list[str]]:
@@ -108,15 +110,14 @@ def _evaluation(tuned: AbstractPolicy | Frontier, log: Log) -> tuple[dict[str, A
     from rcjax.tuning.replaying.replay import beside_reference
 
     shared = overlap(log, tuned)
+    log = shared.leave_out(log)
     comparison = beside_reference(tuned, log) if isinstance(tuned, AbstractPolicy) else None
     document = replay_on(tuned, log) | {"predicted": _predicted(tuned, log), "queries_tuned_on": shared.queries}
     document |= {"tuned_on_this_log": shared.covers_log}
     document |= {} if comparison is None else {"reference": comparison.to_json()}
     document["single_models"] = _single_models(log)
     notes = [] if comparison is None else [f"on these queries it {comparison.describe()}"]
-    if shared:
-        warning = "this is the very log that it was tuned on" if shared.covers_log else shared.describe()
-        notes.append(f"{warning}, where it looks better than it is: evaluate it on others")
+    notes += [shared.describe_left_out()] * (bool(shared) and not shared.covers_log)
     return document, notes
 
 
@@ -244,6 +245,9 @@ def _show_replay(
     """Print the decision on a policy and its replay, with today's and the promise; or the `rungs` of a frontier."""
     screen = Screen()
     screen.print(heading)
+    if document["tuned_on_this_log"]:
+        tuned_on = "No verdict: this is the very log that it was tuned on, where it looks better than it is."
+        screen.print(tuned_on, style="bold")
     if document.get("check"):
         show_decision(screen, document["check"], change=document["change"])
     show_comparison(screen, document, money, noun)
@@ -345,13 +349,11 @@ def _read_fresh(
     """Read a log; return (it, its last weeks), or twice the queries that the policy carries, at new prices."""
     from rcjax.logs.kept_sample import carried_log
     from rcjax.logs.prices import reprice
-    from rcjax.logs.reading import with_times
     from rcjax.logs.sources import join_parts
     from rcjax.tuning.diagnostics.weeks import last_weeks
 
     if log:
-        source = join_parts(log)
-        every_week = with_times(read_for(policy, source, options), source)
+        every_week = read_dated(policy, log, join_parts(log), options)
         return every_week, last_weeks(every_week)
     require_plausible_prices(reading.prices, reading.really)
     carried = reprice(carried_log(policy), recorded_tuning(policy).prices, reading.prices)
@@ -397,7 +399,7 @@ class _Grounds:
             accepted = replacement.replaces(broken=renewed)
             return cls(accepted, bool(replacement.against), replacement.describe(log.error_kind, broken=renewed))
         decision = facts["decision"]
-        refused = bool(replacement.against) or decision["state"] == "no fair sample"
+        refused = decision["state"] in ("no fair sample", "something else has changed") or bool(replacement.against)
         return cls(decision["tune_again"], refused, decision["reasons"])
 
     def write(self, policy: AbstractPolicy, out: Path, *, anyway: bool) -> tuple[Path | None, Exception | None]:

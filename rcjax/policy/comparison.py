@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -217,27 +216,6 @@ class Comparison(Record):
         if today is None or self.is_todays_policy or not self.fresh:
             return False
         return today.cost <= self.cost and today.error_difference >= 0
-
-    def reversal(self, promised: Comparison, noun: str) -> str | None:
-        """Return a note if today's errs less than the policy on fresh queries, and the tuning expected more; else None.
-
-        Both the difference and its rise since the tuning must be significant (two-sided, 5 %).
-
-        >>> def beside(more, se, fresh):
-        ...     return Comparison(0.05, 5e-5, 300, fresh, (Rival("large", "today", 0.04, 2e-4, more, se),))
-        >>> promised = beside(-0.009, 0.008, False)
-        >>> beside(0.005, 0.004, True).reversal(promised, "error")
-        >>> beside(0.012, 0.004, True).reversal(promised, "error")
-        'large alone has less error here, where the tuning expected more: --match bounds this difference when you tune'
-        """
-        now, then = self.today, promised.today
-        if now is None or then is None or now.name != then.name or then.error_difference > 0:
-            return None
-        rise, se = now.error_difference - then.error_difference, math.hypot(now.se, then.se)
-        if now.error_difference <= 1.96 * now.se or rise <= 1.96 * se:
-            return None
-        advice = "--match bounds this difference when you tune"
-        return f"{now.subject} has less {noun} here, where the tuning expected more: {advice}"
 
     def shared_rise(self, promised: Comparison) -> str | None:
         """Return a note if today's bill, too, has risen since the tuning, by half of the policy's rise at least.

@@ -16,7 +16,7 @@ from rcjax._base.figures import Money, choose_unit
 from rcjax.model.goodness_of_fit.reliability import reliability_curve
 from rcjax.policy.error_kind import ERRORS
 from rcjax.solving.frontier.frontier import Frontier
-from rcjax.tuning.diagnostics.findings import Promise
+from rcjax.tuning.diagnostics.diagnosis import Promise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

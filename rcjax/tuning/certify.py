@@ -49,7 +49,7 @@ from numpy.typing import ArrayLike
 from rcjax._base.codec import Object, read_value, takes
 from rcjax._base.figures import percent
 from rcjax.logs.errors import LogError
-from rcjax.logs.kept_sample import answers_by_name, read_kept_sample
+from rcjax.logs.kept_sample import answers_by_name, hash_names, read_kept_sample
 from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import LabelRegression, take_hand_labelled, with_outcomes
 from rcjax.policy.ladder import with_provenance
@@ -142,6 +142,7 @@ class Overlap(NamedTuple):
     queries: int  # number of queries that were tuned on
     n: int  # number of all queries
     covers_log: bool  # every query was tuned on
+    hashes: frozenset[int] = frozenset()  # of the names of these queries; empty if all, or too few to tell
 
     def __bool__(self) -> bool:
         return self.queries > 0
@@ -149,6 +150,17 @@ class Overlap(NamedTuple):
     def describe(self) -> str:
         """Return the number of queries that were tuned on, in words."""
         return f"at least {self.queries:,} of its {self.n:,} queries were tuned on"
+
+    def describe_left_out(self, tuned_on: int = 0) -> str:
+        """Return the number of queries that are left out, in words; `tuned_on` is the number of all that were."""
+        unknown = f"; as {tuned_on:,} were tuned on, others may be among the rest" * (tuned_on > self.queries)
+        return f"{self.queries:,} of {self.n:,} queries were tuned on: left out{unknown}"
+
+    def leave_out(self, log: Log) -> Log:
+        """Take the queries of the log that are not known to have been tuned on; all if every query was."""
+        if self.covers_log or not self:
+            return log
+        return log.take([name not in self.hashes for name in hash_names(log.queries).tolist()])
 
 
 def overlap(log: Log, tuned: Any) -> Overlap:
@@ -183,9 +195,10 @@ def overlap(log: Log, tuned: Any) -> Overlap:
     common = rows.keys() & old_rows.keys()
     by_chance = sum(occurrences[rows[name]] for name in common) / max(len(old_rows), 1)
     most = max(3 * by_chance, by_chance + 5 * math.sqrt(by_chance))  # three times, and five standard deviations
-    equal = sum(rows[name] == old_rows[name] for name in common)
-    queries = equal if equal > _FEWEST_SHARED - 1 + most else 0
-    return Overlap(queries, n, covers_log=0 < queries == n)
+    equal = frozenset(name for name in common if rows[name] == old_rows[name])
+    if len(equal) <= _FEWEST_SHARED - 1 + most:
+        return Overlap(0, n, covers_log=False)
+    return Overlap(len(equal), n, len(equal) == n, equal)
 
 
 def require_unseen(log: Log, tuned: Any) -> None:

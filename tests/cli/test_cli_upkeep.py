@@ -96,6 +96,43 @@ def test_the_first_sentences_have_the_change_from_todays(folder, command):
     assert " than small alone, today's; at worst (95 %) " in shown[change:table]
 
 
+def test_evaluate_has_the_exit_status_of_check(folder):
+    assert run("evaluate", folder / "policy.json", folder / "dear.csv").exit_code == 1
+    assert run("evaluate", folder / "policy.json", folder / "fresh.csv").exit_code == 0
+    same = run("evaluate", folder / "policy.json", folder / "train.csv")
+    assert "No verdict: this is the very log that it was tuned on" in " ".join(same.stdout.split())
+
+
+@pytest.mark.parametrize("command", ["check", "evaluate"])
+def test_queries_that_were_tuned_on_are_left_out_of_the_verdict(folder, tmp_path, command):
+    _, *rows = (folder / "fresh.csv").read_text().splitlines()
+    grown = tmp_path / "grown.csv"
+    grown.write_text("\n".join([(folder / "train.csv").read_text().rstrip(), *rows]) + "\n")
+    alone, all_ = (run(command, folder / "policy.json", log, "--json").stdout for log in (folder / "fresh.csv", grown))
+    alone, all_ = json.loads(alone), json.loads(all_)
+    assert all_["comparison"] == alone["comparison"]
+    assert all_.get("check", all_)["error"] == alone.get("check", alone)["error"]
+    shown = " ".join(run(command, folder / "policy.json", grown).stdout.split())
+    assert "200 of 400 queries were tuned on: left out" in shown
+
+
+def test_files_without_answers_of_the_policys_models_or_without_times_are_counted(folder, tmp_path):
+    header, *rows = (folder / "fresh.csv").read_text().splitlines()
+    dated, undated, other = (tmp_path / f"{name}.csv" for name in ("dated", "undated", "other"))
+    dated.write_text("\n".join([f"{header},time", *(f"{row},2026-01-05T00:00:00Z" for row in rows[:200])]) + "\n")
+    undated.write_text("\n".join([header, *rows[200:]]) + "\n")
+    other.write_text(
+        "\n".join([header, *(f"o{row}" for row in rows)]).replace("small", "s").replace("large", "l") + "\n"
+    )
+    result = run("check", folder / "policy.json", dated, undated, "--no-retuning", "--json")
+    assert json.loads(result.stdout)["n"] == 100
+    assert (
+        result.stderr == "warning: dated.csv (2 files): queries are left out: 100 of undated.csv have no time, "
+        "unlike others\n"
+    )
+    assert "other.csv: no answer of " in refused("check", folder / "policy.json", dated, other)
+
+
 def test_check_prints_one_json_document(folder):
     result = run("check", folder / "policy.json", folder / "dear.csv", "--no-retuning", "--json")
     assert result.exit_code == 1

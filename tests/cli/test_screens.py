@@ -12,13 +12,11 @@ import rcjax
 from rcjax._base.figures import Money
 from rcjax.cli import console
 from rcjax.cli.app import COMMANDS, load
-from rcjax.cli.checks import compare_fresh, next_file, tune_and_retune
+from rcjax.cli.checks import next_file, tune_and_retune
 from rcjax.cli.options import LogOptions
 from rcjax.policy import Calibration, Policy, Rule
 from rcjax.policy.comparison import Comparison, Rival
-from rcjax.policy.ladder import with_provenance
 from rcjax.policy.spec import Spec, Target
-from rcjax.tuning.replaying import comparing
 
 COLUMNS = "80"
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -140,24 +138,6 @@ def test_no_command_to_tune_again_is_shown_if_todays_is_a_policy():
     assert "--today large" in again[1]
     assert again[1].endswith(" --out next.json")  # the policy in service stays
     assert [next_file(Path(name)) for name in ("a/policy.json", "a/next.json")] == ["next.json", "next-2.json"]
-
-
-@pytest.mark.parametrize(("target", "advised"), [({"max_error": 0.3}, 1), ({"match": 0.01, "today": "large"}, 0)])
-def test_match_is_not_advised_to_a_user_of_match(monkeypatch, target, advised):
-    """Today's errs less on fresh queries than the tuning expected; of a margin the decision itself says so."""
-
-    def beside(more, se, *, fresh):
-        return Comparison(0.05, 5e-5, 300, fresh, (Rival("large", "today", 0.04, 2e-4, more, se),))
-
-    log = rcjax.sample_log(64, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
-    policy = rcjax.tune(log, max_error=0.5, intervals=False).policy
-    tuning = {**policy.provenance["tuning"], "max_error": None, "today": None, **target}
-    expected = beside(-0.009, 0.008, fresh=False).to_json()
-    policy = with_provenance(policy, tuning=tuning, comparison=expected)
-    monkeypatch.setattr(comparing, "compare_policy", lambda *_, **__: beside(0.03, 0.004, fresh=True))
-    document, remarks = compare_fresh(policy, log)
-    assert document["promised"] == expected
-    assert sum("--match bounds this difference" in remark for remark in remarks) == advised
 
 
 def test_the_table_has_the_sign_of_the_sentence_and_names_what_stood_when_tuned():

@@ -13,7 +13,7 @@ import rcjax
 from rcjax._base.figures import Money
 from rcjax.report import plots
 from rcjax.solving.frontier.points import Bands
-from rcjax.tuning.diagnostics.findings import Promise
+from rcjax.tuning.diagnostics.diagnosis import Promise
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -1,8 +1,10 @@
 """The decision on a policy, in words, with advice, and the case for a retuned policy in its place.
 
 `evaluate`, `check`, `diagnose`, `report` and `retune` print the decision, and `rcjax retune` writes a new policy if and
-only if the decision says "tune again". The decision rests on two primary figures, the policy's error and its money, and
-on the gain of a retuned policy.
+only if the decision says "tune again". The decision rests on the primary figures, the policy's error, its money and its
+difference from today's, and on the gain of a retuned policy. A policy within its margin above today's whose own error
+is far above its promise is not replaced: labels, prompts or the provider have changed, and a new policy would learn
+from the change.
 
 A log without the hard queries makes a bad policy look good. So few calls of the log may have failed, and its labels
 must be drawn at random. The new policy must keep its promise on the queries that the policy in service carries. It must
@@ -24,12 +26,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from itertools import compress
+from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import Z_ONE_SIDED_95, Money, count, format_figure, format_number, format_points, percent
+from rcjax._base.figures import Z_ONE_SIDED_95, count, format_number, format_points, percent
 from rcjax._core.batching import map_in_threads
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import carried_log, carried_mask, with_carried_queries
@@ -37,7 +40,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, average_equal_answers, corrected_log, deal_folds
 from rcjax.policy.comparison import describe_gap
-from rcjax.policy.error_kind import ERRORS, ErrorKind
+from rcjax.policy.error_kind import ErrorKind
 from rcjax.policy.ladder import Ladder, penalty
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, Tuning, recorded_count, recorded_tuning
@@ -45,8 +48,16 @@ from rcjax.solving.frontier.frontier import make_frontier
 from rcjax.solving.frontier.points import LossTerms, Points, Policies, policies_from_rules
 from rcjax.tuning.candidates import ENOUGH_QUERIES
 from rcjax.tuning.cross_validation import Gain
-from rcjax.tuning.diagnostics.findings import Finding, PrimaryFigure, assess_sample
-from rcjax.tuning.replaying.comparing import QueryLosses, comparable_log, matched_today, name_today, paired_error
+from rcjax.tuning.diagnostics.findings import ALARM, DecisionGrounds, assess_sample
+from rcjax.tuning.replaying.comparing import (
+    QueryLosses,
+    comparable_log,
+    compare_policy,
+    matched_today,
+    models_of,
+    name_today,
+    paired_error,
+)
 from rcjax.tuning.replaying.replay import replay_queries
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
 from rcjax.tuning.search import search_of
@@ -422,7 +433,14 @@ def _broken_promise(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log
     return f"{new_error}; the policy in service has {percent(old.mean())} there"
 
 
-State = Literal["as expected", "better than expected", "worse than expected", "doubtful", "no fair sample"]
+State = Literal[
+    "as expected",
+    "better than expected",
+    "worse than expected",
+    "something else has changed",
+    "doubtful",
+    "no fair sample",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -432,7 +450,7 @@ class PolicyDecision:
     state: State
     """State of the policy, in a word or two."""
     sentence: str
-    """The two primary figures, each beside its promise, in words."""
+    """The primary figures, each beside its promise, in words."""
     tune_again: bool
     """Whether `rcjax retune` would write a new policy; False if nothing was tuned again."""
     advice: str
@@ -443,7 +461,34 @@ class PolicyDecision:
     @property
     def alarm(self) -> bool:
         """Whether the exit status is 1."""
-        return self.state in ("worse than expected", "no fair sample")
+        return self.state in ("worse than expected", "something else has changed", "no fair sample")
+
+    def name_better_model(self, policy: AbstractPolicy, log: Log, looks: float) -> PolicyDecision:
+        """Name the single model of a log with less error than the policy for less money, by more than chance explains.
+
+        The cheaper models and the looks share the level. Today's is advised too if it has no more error for no more
+        money, as by `rcjax report`. An alarm, or a retuning that gains, keeps its advice.
+        """
+        today, noun = recorded_tuning(policy).spec.today, log.error_kind.noun
+        subjects = [*log.models, *([] if today is None or isinstance(today, str) else [today])]
+        asked = [{*policy.models, *models_of(subject)} for subject in subjects]
+        known = [names <= {*log.models} and log.select([*names]).complete.any() for names in asked]
+        compared = [compare_policy(policy, log, subject) for subject in compress(subjects, known)]
+        cheaper = [each.rivals[0] for each in compared if each.rivals[0].cost < each.cost]
+        sure = NormalDist().inv_cdf((1 - ALARM / max(len(cheaper), 1)) ** (1 / looks))
+        better = [rival for rival in cheaper if rival.error_difference > sure * rival.se]
+        advice, reasons = "", self.reasons
+        for rival in (each.rivals[0] for each in compared if each.is_dominated):
+            if today is not None and rival.subject == name_today(today):
+                advice = f"use {rival.subject}: it has no more {noun} on these queries, for no more money"
+        if better:
+            rival = max(better, key=lambda rival: rival.error_difference)
+            gap = describe_gap(-rival.error_difference, rival.se, noun)
+            reasons = (f"{rival.subject} has {gap} the policy on these queries, for less money", *reasons)
+            advice = f"use {rival.subject}: it has less {noun} on these queries, for less money"
+        if not advice or self.alarm or self.tune_again:
+            advice = self.advice
+        return dataclasses.replace(self, advice=advice, reasons=reasons)
 
     @property
     def headline(self) -> str:
@@ -453,62 +498,6 @@ class PolicyDecision:
     def to_json(self) -> dict[str, Any]:
         """Return the fields and the headline."""
         return dataclasses.asdict(self) | {"headline": self.headline}
-
-
-class DecisionGrounds(NamedTuple):
-    """The figures and findings that a decision on a policy rests on."""
-
-    error: PrimaryFigure
-    """Error of the policy, or its difference from a rival."""
-    money: PrimaryFigure
-    """Bill of the policy beside its promise, or of its cheapest rung beside the budget."""
-    findings: Sequence[Finding]
-    """The findings on error and money, assessed together."""
-    sample: Sequence[Finding]
-    """Findings on whether the log is a fair sample."""
-    unit: Money
-    """Unit of money."""
-    error_kind: ErrorKind = ERRORS
-    """Kind of error."""
-    unlabelled: int = 0
-    """Number of queries of the log without a label."""
-    tuned_on: int = 0
-    """Number of queries that the policy was tuned on."""
-    bill: float = 0.0
-    """Bill of a ladder that follows its bill."""
-
-    def describe(self) -> str:
-        """Describe the two primary figures in words."""
-        return f"{self._describe_error()}; {self._describe_money()}"
-
-    def _describe_error(self) -> str:
-        error, finding, noun = self.error, self.findings[0], self.error_kind.noun
-        gap, se = 100 * error.gap, 100 * error.se
-        if finding.name == "difference":
-            margin = f", {'within' if gap <= 0 else 'over'} the margin of {format_points(error.expected)}"
-            if error.observed == error.se == 0:
-                return f"the policy answers as {error.rival} does{margin}"
-            margin = margin if error.observed > 0 else ""
-            against = f"{describe_gap(error.observed, error.se, noun)} {error.rival}"
-            return f"the policy has {against} on the same queries{margin}{_chance(finding)}"
-        rate = f"the policy {self.error_kind.does(percent(error.observed))}"
-        than = f"{abs(gap):.1f} ± {se:.1f} points {'more' if gap >= 0 else 'less'} than the"
-        return f"{rate}, {than} {percent(error.expected)} expected{_chance(finding)}"
-
-    def _describe_money(self) -> str:
-        money, finding, unit = self.money, self.findings[1], self.unit
-        if finding.name != "budget":
-            rise = f"{percent(abs(money.rise))} {'more' if money.rise >= 0 else 'less'}"
-            than = f"{rise} than the ${unit.show(money.expected)} expected{_chance(finding)}"
-            return f"it costs {unit.full(money.observed)}, {than}"
-        budget = f"budget of ${unit.show(money.expected)}"
-        if finding.verdict != "fine":
-            return f"even its cheapest rung costs {unit.full(money.observed)}, over the {budget}{_chance(finding)}"
-        if self.bill <= money.expected or unit.show(self.bill) == unit.show(money.expected):
-            return f"it costs {unit.full(self.bill)}, within its {budget}"
-        later = "which the service makes up for on later queries, as it follows its bill"
-        over = percent(self.bill / money.expected - 1)
-        return f"it costs {unit.full(self.bill)} here, {over} over its {budget}, {later}"
 
 
 _SURELY_LESS = 0.975  # one-sided p-value of a rise, above which a figure is significantly less than expected
@@ -533,44 +522,31 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
     if biased:
         advice = "mend the log, as said above, then check again"
         return PolicyDecision("no fair sample", sentence, False, advice, reasons)
+    if evidence.else_has_changed:
+        advice = "look at labels, prompts and provider first, then check again"
+        reasons = ("a new policy would learn from what has changed",)
+        return PolicyDecision("something else has changed", sentence, False, advice, reasons)
     if broken:
-        keeps_margin = findings[0].name != "difference" or findings[0].verdict != "bad"
-        instead = "keep the policy" if keeps_margin else f"use {error.rival}"
+        pairs = zip(evidence.figures, findings, strict=True)
+        rivals = [figure.rival for figure, finding in pairs if finding.verdict == "bad" and figure.rival is not None]
+        instead = f"use {rivals[0]}" if rivals else "keep the policy"
         advice = "tune again" if tune_again else f"see what has changed, and {instead}: nothing better is shown yet"
         if replacement is None:
             advice = "see what has changed; whether to tune again, rcjax check says without --no-retuning"
         return PolicyDecision("worse than expected", sentence, tune_again, advice, reasons)
     state: State = "as expected"
-    doubted = evidence.money if "doubtful" in verdicts and findings[0].verdict != "doubtful" else error
     over_limit = replacement is not None and replacement.exceeds  # whose promise was too uncertain to be broken
     if "doubtful" in verdicts or over_limit:
-        state, sentence = "doubtful", f"{sentence}; {_too_few(doubted, evidence.unlabelled, evidence.tuned_on)}"
+        state, sentence = "doubtful", f"{sentence}; {evidence.describe_doubt()}"
     elif error.gap < 0 and error.n_expected and error.p_value > _SURELY_LESS:
         state = "better than expected"
     if tune_again and over_limit:
         advice = "tune again, to keep the limit"
     elif tune_again:
         advice = "tune again, for the gain above" if grounds else "tune again: whether that gains cannot be tested"
-    elif state == "doubtful" and not doubted.too_few_tuned_on:
+    elif state == "doubtful" and not evidence.doubted.too_few_tuned_on:
         unlabelled = f"label the {count(evidence.unlabelled, 'query')} without a label"
         advice = f"{unlabelled if evidence.unlabelled else 'log and label more queries'}, then check all together"
     else:
         advice = "keep the policy; check again with fresh queries, such as next week's"
     return PolicyDecision(state, sentence, tune_again, advice, reasons)
-
-
-def _chance(finding: Finding) -> str:
-    """Return the p-value of a figure beyond its limit, in brackets, and whether chance explains the figure."""
-    if finding.p_value is None or (finding.verdict == "fine" and not finding.figure > finding.kind.limits.doubtful):
-        return ""
-    limit = format_figure(finding.kind.limits.doubtful, finding.kind.unit)
-    above = "" if finding.name == "difference" else f"above the limit of {limit}, "
-    return f" ({above}{'by chance, ' * (finding.verdict == 'fine')}p = {finding.p_value:.2g})"
-
-
-def _too_few(doubted: PrimaryFigure, unlabelled: int, tuned_on: int) -> str:
-    """Explain whether the queries tuned on or those of the log are too few to tell, in words."""
-    if doubted.too_few_tuned_on:
-        return f"that may be chance: the {count(tuned_on, 'query')} that the policy was tuned on are too few to tell"
-    noun = "labels" if unlabelled else "queries"
-    return f"that may be chance: the {doubted.n:,} {noun} of this log are too few to tell"

@@ -8,33 +8,34 @@ with its correction for optimism, and its policies answer the fold.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import numpy as np
 
 from rcjax._base.codec import takes
-from rcjax._base.figures import Z_ONE_SIDED_95
+from rcjax._base.figures import Z_ONE_SIDED_95, percent
 from rcjax._core.batching import as_json_values, map_in_threads
 from rcjax._core.compilation import compiled
 from rcjax.logs.errors import LogError, warn_caller
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import CalibratedModels, Details, FittedModel, refit_calibrated
 from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANCE_LEVEL
 from rcjax.model.goodness_of_fit.reliability import accuracy_p_value, area_under_roc, calibration_test
 from rcjax.model.label_outcomes import FOLDS, corrected_log, deal_folds, expected_log
 from rcjax.policy.error_kind import ERRORS, ErrorKind, penalised
+from rcjax.policy.spec import CascadeSet
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.tuning.certify import OverlapWarning, overlap
 from rcjax.tuning.cross_validation import held_out_confidence
 from rcjax.tuning.diagnostics.findings import (
+    FINDING_KINDS,
     Finding,
     FindingVerdict,
-    ModelCalibration,
-    Promise,
-    assess_size,
+    verdict_of,
     worst_verdict,
 )
 from rcjax.tuning.replaying.replay import replay
@@ -42,6 +43,177 @@ from rcjax.tuning.search import search_of, select_frontier
 
 if TYPE_CHECKING:
     from rcjax.model.marginals import Marginal
+
+
+def _assess(
+    name: str,
+    subject: str,
+    figure: float,
+    advice: str,
+    *,
+    p_value: float | None = None,
+    verdict: FindingVerdict | None = None,
+    noun: str = ERRORS.noun,
+) -> Finding:
+    """Make a finding, by default with the verdict of its limits; a fine figure gets no advice."""
+    by_chance = p_value is not None and not p_value < SIGNIFICANCE_LEVEL
+    verdict = verdict or verdict_of(name, figure, by_chance=by_chance)
+    advice = "" if verdict == "fine" else advice
+    return FINDING_KINDS[name].finding(subject, figure, advice, p_value=p_value, verdict=verdict, noun=noun)
+
+
+def assess_size(n: int) -> Finding:
+    """Assess whether a log has enough queries."""
+    rough = f"{n} queries were answered by every model: every figure here is rough; label more, 300 if you can"
+    return _assess("queries", "", float(n), rough)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelCalibration:
+    """Accuracy and calibration of one model on a log."""
+
+    model: str
+    """Name of the model."""
+    accuracy: float
+    """Share of right answers."""
+    expected_accuracy: float
+    """Share of right answers on the log that was fitted."""
+    accuracy_p: float
+    """p-value of `accuracy` − `expected_accuracy`."""
+    calibration_error: float
+    """Held-out expected calibration error of all labelled answers."""
+    calibration_error_by_chance: float
+    """Calibration error of perfectly calibrated confidences with as many answers."""
+    calibration_p: float
+    """p-value of the calibration error."""
+    separation: float
+    """Probability that the better of two answers has the higher confidence; NaN if no answer is better."""
+    slope: float
+    """Slope of the logistic regression of labels on confidences."""
+    slope_p: float
+    """p-value of the slope."""
+    certain_share: float
+    """Share of answers with probability 1."""
+    states_confidence: bool
+    """Whether the model states its confidences."""
+
+    def findings(self, error_kind: ErrorKind = ERRORS) -> Iterator[Finding]:
+        """Assess accuracy, calibration error, the separation of better answers, and the share of certain answers."""
+        yield self._accuracy_finding(error_kind.noun)
+        yield self._calibration_finding()
+        yield self._separation_finding()
+        yield self._certain_finding()
+
+    def _accuracy_finding(self, noun: str) -> Finding:
+        gap = self.accuracy - self.expected_accuracy
+        advice = (
+            f"the {noun} of {self.model} is {percent(1 - self.accuracy)} here, and "
+            f"{percent(1 - self.expected_accuracy)} on the queries fitted to: this log is "
+            f"{'harder' if gap < 0 else 'easier'}; tune on queries like those to come"
+        )
+        return _assess("accuracy", self.model, abs(gap), advice, p_value=self.accuracy_p, noun=noun)
+
+    def _calibration_finding(self) -> Finding:
+        chance = percent(self.calibration_error_by_chance)
+        why = f"more than the {chance} that chance explains: label more queries, or drop the model"
+        if self.calibration_p >= SIGNIFICANCE_LEVEL:
+            why = (
+                f"but so few queries give {chance} to a perfect calibration: label more before you trust its confidence"
+            )
+        advice = f"the calibration error of {self.model} is {percent(self.calibration_error)}, {why}"
+        return _assess("calibration error", self.model, self.calibration_error, advice, p_value=self.calibration_p)
+
+    def _separation_finding(self) -> Finding:
+        name, figure = self.model, self.separation
+        by_chance = not self.slope_p < SIGNIFICANCE_LEVEL
+        verdict = limit = verdict_of("separation", figure)
+        if self.slope < 0 or by_chance:
+            verdict = "doubtful" if self.slope >= 0 and limit == "fine" else "bad"
+        if np.isnan(figure):
+            advice = (
+                f"no answer of {name} is better than another here: its confidence cannot be judged; label more queries"
+            )
+        elif self.slope < 0 and not by_chance:
+            advice = f"the surer {name} is, the worse it answers: are its log-probabilities and labels not mixed up?"
+        else:
+            hint = "deferring by its confidence gains little; get it another signal, or leave it out"
+            if limit == "fine":
+                hint = "but chance alone can make that with so few queries; label more before you trust its confidence"
+            share = f"in {percent(figure)} of cases (by chance 50 %)"
+            advice = f"the better of two answers of {name} has the higher confidence {share}: {hint}"
+        return _assess("separation", name, figure, advice, p_value=self.slope_p, verdict=verdict)
+
+    def _certain_finding(self) -> Finding:
+        remedy = "use another signal, such as votes" if self.states_confidence else "log more digits, or another signal"
+        advice = (
+            f"{percent(self.certain_share, 0)} of the answers of {self.model} have probability 1, and no threshold can "
+            f"tell these answers apart: {remedy}"
+        )
+        return _assess("certain answers", self.model, self.certain_share, advice)
+
+
+class _Gap(NamedTuple):
+    """The observed figure minus the promised one, over sixteen λ."""
+
+    figure: float  # mean absolute gap; for costs, as a share of the promised cost
+    direction: str  # "higher" or "lower", by the mean gap
+    by_chance: bool  # at most a quarter of the gaps lie outside their bands
+
+
+@dataclasses.dataclass(frozen=True)
+class Promise:
+    """Promised and observed figures of a search at L values of λ; numpy arrays (L,)."""
+
+    search: CascadeSet | Literal["labels", "objective"]
+    """Search that found the policies, as `Frontier.search`."""
+    lam: np.ndarray
+    predicted_error: np.ndarray
+    predicted_cost: np.ndarray
+    error: np.ndarray
+    cost: np.ndarray
+    error_band: np.ndarray
+    """Half-width of the 90 % band of `error` − `predicted_error`."""
+    cost_band: np.ndarray
+    """Half-width of the 90 % band of `cost` − `predicted_cost`."""
+
+    def findings(self, error_kind: ErrorKind = ERRORS) -> Iterator[Finding]:
+        """Assess whether the error and the cost of policies are no higher than promised when they were tuned."""
+        for name, noun in (("error", error_kind.noun), ("cost", "cost")):
+            gap = self._gap(name)
+            off = f"{100 * gap.figure:.1f} points" if name == "error" else percent(gap.figure)
+            why = "go by what rcjax evaluate shows on fresh queries, and tune on queries like those to come"
+            if gap.by_chance:
+                why = "chance alone can explain that; label more queries before you rely on it"
+            finding = f"on queries not seen, the {noun} of policies tuned in this way is {off} {gap.direction}"
+            advice = f"{finding} than expected, mean over the curve: {why}"
+            is_lower = gap.direction == "lower"  # which no service regrets
+            verdict = "fine" if is_lower else verdict_of(f"predicted {name}", gap.figure, by_chance=gap.by_chance)
+            yield _assess(f"predicted {name}", "", gap.figure, advice, verdict=verdict, noun=error_kind.noun)
+
+    def describe(self) -> str:
+        """Describe in words how far error and cost are from the promise.
+
+        >>> figures = {"predicted_error": [0.2], "predicted_cost": [1.0], "error": [0.3], "cost": [0.9]}
+        >>> Promise("labels", [1.0], **figures, error_band=[0.1], cost_band=[0.1]).describe()
+        '10.0 points off the expected, mostly higher, and the cost 10.0 %, mostly lower'
+        """
+        error, cost = (self._gap(name) for name in ("error", "cost"))
+        points = f"{100 * error.figure:.1f} points off the expected, mostly {error.direction}"
+        return f"{points}, and the cost {percent(cost.figure)}, mostly {cost.direction}"
+
+    def is_by_chance(self, name: str) -> bool:
+        """Return whether chance alone can explain the gap of "error" or "cost"."""
+        return self._gap(name).by_chance
+
+    def _gap(self, name: str) -> _Gap:
+        fields = (name, f"predicted_{name}", f"{name}_band")
+        observed, promised, band = (np.asarray(getattr(self, field)) for field in fields)
+        gap = observed - promised
+        outside = np.abs(gap) > band
+        # If all costs are 0, the gap is 0 on any scale.
+        scale = (float(promised.mean()) or 1.0) if name == "cost" else 1.0
+        figure = float(np.abs(gap).mean()) / scale
+        return _Gap(figure, "higher" if gap.mean() > 0 else "lower", bool(outside.mean() <= 0.25))
 
 
 class HeldOutPart(NamedTuple):

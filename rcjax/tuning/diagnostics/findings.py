@@ -20,18 +20,19 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import count, percent
+from rcjax._base.figures import Z_ONE_SIDED_95, Money, count, format_figure, format_points, percent
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import find_unsure, measure_unevenness
-from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANCE_LEVEL
 from rcjax.model.goodness_of_fit.reliability import SampleMean, excess_over_limit, holm_adjusted, rise_of_mean
+from rcjax.policy.comparison import Rival, describe_gap
 from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.policy.spec import CascadeSet, Spec
+from rcjax.policy.spec import Spec
 from rcjax.tuning.replaying.comparing import paired_error
 
 #: Verdict on one figure; a policy gets a `PolicyDecision`.
@@ -118,11 +119,14 @@ def worst_verdict(findings: Iterable[Finding]) -> FindingVerdict:
     return "bad" if "bad" in verdicts else "doubtful" if "doubtful" in verdicts else "fine"
 
 
-#: Level of the raw p-value below which a primary figure is doubtful, if it raises no alarm.
-UNLIKELY = 0.1
-
 #: Level of an alarm: the share of looks, or of years of looks, with a false alarm where nothing has changed.
 ALARM = 0.05
+
+#: Weeks in the window of a check.
+WINDOW = 8
+
+#: Looks per year at a log with times.
+WEEKLY = 52
 
 #: All kinds of findings: first those of `diagnose`, then those of `check`. `docs/diagnosis.md` defines the figures.
 FINDING_KINDS: Mapping[str, FindingKind] = {
@@ -137,6 +141,8 @@ FINDING_KINDS: Mapping[str, FindingKind] = {
         FindingKind("predicted cost", "cost off the expected", Limits(0.05, 0.15)),
         FindingKind("error", "rise of {noun}", Limits(0.02, 0.05), "points"),
         FindingKind("difference", "{noun} above today's", Limits(0.0, 0.02), "points"),  # limits beyond the margin
+        FindingKind("own error", "rise of own {noun}", Limits(0.05, 0.10), "points"),
+        FindingKind("worst difference", "{noun} above today's", Limits(0.0, 0.02), "points"),  # limits beyond the worst
         FindingKind("cost", "rise of cost", Limits(0.05, 0.15)),
         FindingKind("budget", "least bill over budget", Limits(0.05, 0.15)),
         FindingKind("confidences", "confidences", Limits(0.05, 0.10), "number"),
@@ -150,7 +156,7 @@ FINDING_KINDS: Mapping[str, FindingKind] = {
 }
 
 #: Names of the findings that decide whether a policy is still right; the other findings explain.
-PRIMARY = ("error", "difference", "cost", "budget")
+PRIMARY = ("error", "difference", "own error", "worst difference", "cost", "budget")
 
 
 def verdict_of(name: str, figure: float, *, by_chance: bool = False) -> FindingVerdict:
@@ -168,11 +174,25 @@ def verdict_of(name: str, figure: float, *, by_chance: bool = False) -> FindingV
     return "doubtful" if sign * figure > sign * limits.doubtful and not by_chance else "fine"
 
 
+#: Looks per year at windows of eight weeks, and the number of separate looks that raise as many false alarms. By the
+#: normal law, 52 looks raise as many as 28 separate ones (`benchmarks.drift`); they count as 40, as promises are half a
+#: point too low. Daily looks raise hardly more false alarms than weekly looks.
+_LOOKS, _SEPARATE = (1, 4, 12, 26, 52, 365), (1, 4, 12, 25, 40, 60)
+
+
+def separate_looks(looks: float) -> float:
+    """Return the number of separate looks that raise as many false alarms as `looks` per year at a rolling window.
+
+    >>> separate_looks(1), separate_looks(52)
+    (1.0, 40.0)
+    """
+    return float(np.interp(looks, _LOOKS, _SEPARATE))
+
+
 def assess_together(findings: Iterable[Finding], looks: float = 1.0, alarm: float = ALARM) -> list[Finding]:
     """Give findings their verdicts, by p-values adjusted for the number of looks and by Holm's method.
 
-    A figure beyond its limit is bad if its adjusted p-value is below `alarm`. A primary figure beyond its limit is
-    doubtful if its raw p-value is below `UNLIKELY`.
+    A figure beyond its limit is bad if its adjusted p-value is below `alarm`; else it is doubtful if it is primary.
 
     Args:
         findings: findings with raw p-values.
@@ -185,38 +205,11 @@ def assess_together(findings: Iterable[Finding], looks: float = 1.0, alarm: floa
     for finding, p_value in zip(findings, holm_adjusted(raw).tolist(), strict=True):
         verdict: FindingVerdict = "fine"
         if finding.figure > finding.kind.limits.doubtful:
-            unlikely = finding.p_value is not None and finding.p_value < UNLIKELY
-            if p_value < alarm:
-                verdict = "bad"
-            elif unlikely and finding.name in PRIMARY:
-                verdict = "doubtful"
+            verdict = "bad" if p_value < alarm else "doubtful" if finding.name in PRIMARY else "fine"
         advice = "" if verdict == "fine" else finding.advice
         adjusted = None if math.isnan(p_value) else p_value
         assessed.append(dataclasses.replace(finding, p_value=adjusted, verdict=verdict, advice=advice))
     return assessed
-
-
-def _assess(
-    name: str,
-    subject: str,
-    figure: float,
-    advice: str,
-    *,
-    p_value: float | None = None,
-    verdict: FindingVerdict | None = None,
-    noun: str = ERRORS.noun,
-) -> Finding:
-    """Make a finding, by default with the verdict of its limits; a fine figure gets no advice."""
-    by_chance = p_value is not None and not p_value < SIGNIFICANCE_LEVEL
-    verdict = verdict or verdict_of(name, figure, by_chance=by_chance)
-    advice = "" if verdict == "fine" else advice
-    return FINDING_KINDS[name].finding(subject, figure, advice, p_value=p_value, verdict=verdict, noun=noun)
-
-
-def assess_size(n: int) -> Finding:
-    """Assess whether a log has enough queries."""
-    rough = f"{n} queries were answered by every model: every figure here is rough; label more, 300 if you can"
-    return _assess("queries", "", float(n), rough)
 
 
 _LABELS_ALARM = 0.01  # level of the tests of labels: the share of false alarms where labels are drawn at random
@@ -291,154 +284,6 @@ def assess_sample(log: Log, models: Sequence[str]) -> list[Finding]:
     ]
 
 
-@dataclasses.dataclass(frozen=True)
-class ModelCalibration:
-    """Accuracy and calibration of one model on a log."""
-
-    model: str
-    """Name of the model."""
-    accuracy: float
-    """Share of right answers."""
-    expected_accuracy: float
-    """Share of right answers on the log that was fitted."""
-    accuracy_p: float
-    """p-value of `accuracy` − `expected_accuracy`."""
-    calibration_error: float
-    """Held-out expected calibration error of all labelled answers."""
-    calibration_error_by_chance: float
-    """Calibration error of perfectly calibrated confidences with as many answers."""
-    calibration_p: float
-    """p-value of the calibration error."""
-    separation: float
-    """Probability that the better of two answers has the higher confidence; NaN if no answer is better."""
-    slope: float
-    """Slope of the logistic regression of labels on confidences."""
-    slope_p: float
-    """p-value of the slope."""
-    certain_share: float
-    """Share of answers with probability 1."""
-    states_confidence: bool
-    """Whether the model states its confidences."""
-
-    def findings(self, error_kind: ErrorKind = ERRORS) -> Iterator[Finding]:
-        """Assess accuracy, calibration error, the separation of better answers, and the share of certain answers."""
-        yield self._accuracy_finding(error_kind.noun)
-        yield self._calibration_finding()
-        yield self._separation_finding()
-        yield self._certain_finding()
-
-    def _accuracy_finding(self, noun: str) -> Finding:
-        gap = self.accuracy - self.expected_accuracy
-        advice = (
-            f"the {noun} of {self.model} is {percent(1 - self.accuracy)} here, and "
-            f"{percent(1 - self.expected_accuracy)} on the queries fitted to: this log is "
-            f"{'harder' if gap < 0 else 'easier'}; tune on queries like those to come"
-        )
-        return _assess("accuracy", self.model, abs(gap), advice, p_value=self.accuracy_p, noun=noun)
-
-    def _calibration_finding(self) -> Finding:
-        chance = percent(self.calibration_error_by_chance)
-        why = f"more than the {chance} that chance explains: label more queries, or drop the model"
-        if self.calibration_p >= SIGNIFICANCE_LEVEL:
-            why = (
-                f"but so few queries give {chance} to a perfect calibration: label more before you trust its confidence"
-            )
-        advice = f"the calibration error of {self.model} is {percent(self.calibration_error)}, {why}"
-        return _assess("calibration error", self.model, self.calibration_error, advice, p_value=self.calibration_p)
-
-    def _separation_finding(self) -> Finding:
-        name, figure = self.model, self.separation
-        by_chance = not self.slope_p < SIGNIFICANCE_LEVEL
-        verdict = limit = verdict_of("separation", figure)
-        if self.slope < 0 or by_chance:
-            verdict = "doubtful" if self.slope >= 0 and limit == "fine" else "bad"
-        if np.isnan(figure):
-            advice = (
-                f"no answer of {name} is better than another here: its confidence cannot be judged; label more queries"
-            )
-        elif self.slope < 0 and not by_chance:
-            advice = f"the surer {name} is, the worse it answers: are its log-probabilities and labels not mixed up?"
-        else:
-            hint = "deferring by its confidence gains little; get it another signal, or leave it out"
-            if limit == "fine":
-                hint = "but chance alone can make that with so few queries; label more before you trust its confidence"
-            share = f"in {percent(figure)} of cases (by chance 50 %)"
-            advice = f"the better of two answers of {name} has the higher confidence {share}: {hint}"
-        return _assess("separation", name, figure, advice, p_value=self.slope_p, verdict=verdict)
-
-    def _certain_finding(self) -> Finding:
-        remedy = "use another signal, such as votes" if self.states_confidence else "log more digits, or another signal"
-        advice = (
-            f"{percent(self.certain_share, 0)} of the answers of {self.model} have probability 1, and no threshold can "
-            f"tell these answers apart: {remedy}"
-        )
-        return _assess("certain answers", self.model, self.certain_share, advice)
-
-
-class _Gap(NamedTuple):
-    """The observed figure minus the promised one, over sixteen λ."""
-
-    figure: float  # mean absolute gap; for costs, as a share of the promised cost
-    direction: str  # "higher" or "lower", by the mean gap
-    by_chance: bool  # at most a quarter of the gaps lie outside their bands
-
-
-@dataclasses.dataclass(frozen=True)
-class Promise:
-    """Promised and observed figures of a search at L values of λ; numpy arrays (L,)."""
-
-    search: CascadeSet | Literal["labels", "objective"]
-    """Search that found the policies, as `Frontier.search`."""
-    lam: np.ndarray
-    predicted_error: np.ndarray
-    predicted_cost: np.ndarray
-    error: np.ndarray
-    cost: np.ndarray
-    error_band: np.ndarray
-    """Half-width of the 90 % band of `error` − `predicted_error`."""
-    cost_band: np.ndarray
-    """Half-width of the 90 % band of `cost` − `predicted_cost`."""
-
-    def findings(self, error_kind: ErrorKind = ERRORS) -> Iterator[Finding]:
-        """Assess whether the error and the cost of policies are no higher than promised when they were tuned."""
-        for name, noun in (("error", error_kind.noun), ("cost", "cost")):
-            gap = self._gap(name)
-            off = f"{100 * gap.figure:.1f} points" if name == "error" else percent(gap.figure)
-            why = "go by what rcjax evaluate shows on fresh queries, and tune on queries like those to come"
-            if gap.by_chance:
-                why = "chance alone can explain that; label more queries before you rely on it"
-            finding = f"on queries not seen, the {noun} of policies tuned in this way is {off} {gap.direction}"
-            advice = f"{finding} than expected, mean over the curve: {why}"
-            is_lower = gap.direction == "lower"  # which no service regrets
-            verdict = "fine" if is_lower else verdict_of(f"predicted {name}", gap.figure, by_chance=gap.by_chance)
-            yield _assess(f"predicted {name}", "", gap.figure, advice, verdict=verdict, noun=error_kind.noun)
-
-    def describe(self) -> str:
-        """Describe in words how far error and cost are from the promise.
-
-        >>> figures = {"predicted_error": [0.2], "predicted_cost": [1.0], "error": [0.3], "cost": [0.9]}
-        >>> Promise("labels", [1.0], **figures, error_band=[0.1], cost_band=[0.1]).describe()
-        '10.0 points off the expected, mostly higher, and the cost 10.0 %, mostly lower'
-        """
-        error, cost = (self._gap(name) for name in ("error", "cost"))
-        points = f"{100 * error.figure:.1f} points off the expected, mostly {error.direction}"
-        return f"{points}, and the cost {percent(cost.figure)}, mostly {cost.direction}"
-
-    def is_by_chance(self, name: str) -> bool:
-        """Return whether chance alone can explain the gap of "error" or "cost"."""
-        return self._gap(name).by_chance
-
-    def _gap(self, name: str) -> _Gap:
-        fields = (name, f"predicted_{name}", f"{name}_band")
-        observed, promised, band = (np.asarray(getattr(self, field)) for field in fields)
-        gap = observed - promised
-        outside = np.abs(gap) > band
-        # If all costs are 0, the gap is 0 on any scale.
-        scale = (float(promised.mean()) or 1.0) if name == "cost" else 1.0
-        figure = float(np.abs(gap).mean()) / scale
-        return _Gap(figure, "higher" if gap.mean() > 0 else "lower", bool(outside.mean() <= 0.25))
-
-
 #: Share of the queries tuned on that the sampling error of a promised error counts: choosing on the same labels adds
 #: variance. The root mean squared error is 1.85 points, and 1.70 by sampling alone (`benchmarks.drift --promises`).
 _PROMISE_SHARE = 0.85
@@ -451,7 +296,7 @@ class PrimaryFigure:
     observed: float
     """Mean over the queries of the log."""
     expected: float
-    """Promise, averaged with the queries of earlier weeks that joined it; or the limit."""
+    """Promise, averaged with the queries of earlier weeks that joined it; or the limit, if there is one."""
     se: float
     """Standard error of `observed` − `expected`."""
     p_value: float
@@ -459,7 +304,7 @@ class PrimaryFigure:
     n: int
     """Number of queries behind `observed`."""
     n_expected: int
-    """Effective number of queries behind `expected`; 0 for a limit."""
+    """Effective number of queries behind the promise; 0 without one."""
     interval: tuple[float, float] | None = None
     """Interval that the policy records for its promise; None without one."""
     rival: str | None = None
@@ -480,11 +325,11 @@ class PrimaryFigure:
         """Whether most of the standard error comes from the queries tuned on, which are fewer than those of the log."""
         return 0 < self.n_expected < 0.8 * self.n
 
-    def error_finding(self, error_kind: ErrorKind = ERRORS) -> Finding:
-        """Return the finding on an error; for a difference from a rival, the finding on it beside its margin."""
-        kind, figure = FINDING_KINDS["error"], self.gap
+    def error_finding(self, error_kind: ErrorKind = ERRORS, *, is_third: bool = False) -> Finding:
+        """Return the finding on an error, or a difference from a rival; `is_third`: on the third primary figure."""
+        kind, figure = FINDING_KINDS["own error" if is_third else "error"], self.gap
         if self.rival is not None:
-            kind, figure = FINDING_KINDS["difference"], self.observed
+            kind, figure = FINDING_KINDS["worst difference" if is_third else "difference"], self.observed
             kind = dataclasses.replace(kind, limits=Limits(*(self.expected + limit for limit in kind.limits)))
             advice = (
                 f"the policy has {100 * self.observed:.1f} points more {error_kind.noun} than {self.rival}, where "
@@ -514,6 +359,117 @@ class PrimaryFigure:
         return FINDING_KINDS[name].finding("", self.rise, advice, p_value=self.p_value)
 
 
+class DecisionGrounds(NamedTuple):
+    """The figures and findings that a decision on a policy rests on."""
+
+    error: PrimaryFigure
+    """Error of the policy, or its difference from a rival."""
+    money: PrimaryFigure
+    """Bill of the policy beside its promise, or of its cheapest rung beside the budget."""
+    findings: Sequence[Finding]
+    """The findings on error, money and the figure `beside` them, assessed together."""
+    sample: Sequence[Finding]
+    """Findings on whether the log is a fair sample."""
+    unit: Money
+    """Unit of money."""
+    error_kind: ErrorKind = ERRORS
+    """Kind of error."""
+    unlabelled: int = 0
+    """Number of queries of the log without a label."""
+    tuned_on: int = 0
+    """Number of queries that the policy was tuned on."""
+    bill: float = 0.0
+    """Bill of a ladder that follows its bill."""
+    beside: PrimaryFigure | None = None
+    """Own error of a policy with a margin, or its difference from today's beside the worst promised; None without."""
+    looks: int = 1
+    """Looks per year."""
+
+    @property
+    def figures(self) -> list[PrimaryFigure]:
+        """The primary figures, in the order of the findings."""
+        return [self.error, self.money, *([] if self.beside is None else [self.beside])]
+
+    @property
+    def else_has_changed(self) -> bool:
+        """Whether today's errs as much more as the policy: only its own error is surely above the promise."""
+        bad = {finding.name for finding in self.findings if finding.verdict == "bad"}
+        return "own error" in bad and "difference" not in bad
+
+    def describe(self) -> str:
+        """Describe in words the primary figures; the third one only beyond its limit."""
+        error, money, *third = self.findings
+        parts = [self._describe_error(self.error, error), self._describe_money()]
+        if self.else_has_changed and self.beside is not None:
+            rate, promised = self.error_kind.does(percent(self.beside.observed)), percent(self.beside.expected)
+            as_much = f"{promised} when tuned, and {self.error.rival} as much more"
+            parts[0] = f"the policy {rate}, {as_much}: look at labels, prompts and provider first"
+            return "; ".join(parts[: 1 if money.verdict == "fine" else 2])
+        if self.beside is not None and third[0].verdict != "fine":
+            parts.insert(1, self._describe_error(self.beside, third[0]).replace("the policy", "it", 1))
+        return "; ".join(parts)
+
+    def _describe_error(self, error: PrimaryFigure, finding: Finding) -> str:
+        chance = self._chance(finding)
+        if error.rival is None:
+            than = f"{100 * abs(error.gap):.1f} ± {100 * error.se:.1f} points {'more' if error.gap >= 0 else 'less'}"
+            rate = f"the policy {self.error_kind.does(percent(error.observed))}"
+            return f"{rate}, {than} than the {percent(error.expected)} expected{chance}"
+        against = f"the policy has {describe_gap(error.observed, error.se, self.error_kind.noun)} {error.rival}"
+        if finding.name == "worst difference":
+            return f"{against}, at worst {100 * error.expected:.1f} points more when tuned{chance}"
+        margin = f", {'within' if error.gap <= 0 else 'over'} the margin of {format_points(error.expected)}"
+        if error.observed == error.se == 0:
+            return f"the policy answers as {error.rival} does{margin}"
+        return f"{against} on the same queries{margin * (error.observed > 0)}{chance}"
+
+    def _describe_money(self) -> str:
+        money, finding, unit = self.money, self.findings[1], self.unit
+        if finding.name != "budget":
+            rise = f"{percent(abs(money.rise))} {'more' if money.rise >= 0 else 'less'}"
+            than = f"{rise} than the ${unit.show(money.expected)} expected{self._chance(finding)}"
+            return f"it costs {unit.full(money.observed)}, {than}"
+        budget = f"budget of ${unit.show(money.expected)}"
+        if finding.verdict != "fine":
+            return f"even its cheapest rung costs {unit.full(money.observed)}, over the {budget}{self._chance(finding)}"
+        if self.bill <= money.expected or unit.show(self.bill) == unit.show(money.expected):
+            return f"it costs {unit.full(self.bill)}, within its {budget}"
+        later = "which the service makes up for on later queries, as it follows its bill"
+        over = percent(self.bill / money.expected - 1)
+        return f"it costs {unit.full(self.bill)} here, {over} over its {budget}, {later}"
+
+    def _chance(self, finding: Finding) -> str:
+        """Return the p-value of a figure beyond its limit, in brackets; of several looks, that of one look too."""
+        if finding.p_value is None or finding.verdict == "fine":
+            return ""
+        limit = format_figure(finding.kind.limits.doubtful, finding.kind.unit)
+        above = "" if finding.name in ("difference", "worst difference") else f"above the limit of {limit}, "
+        if self.looks == 1:
+            return f" ({above}p = {finding.p_value:.2g})"
+        alone = holm_adjusted([figure.p_value for figure in self.figures])[self.findings.index(finding)]
+        looks = f"{self.looks} weekly looks" if self.looks == WEEKLY else f"{self.looks} looks a year"
+        return f" ({above}p = {alone:.2g} by these queries alone; {finding.p_value:.2g} as one of {looks}, --looks)"
+
+    def describe_doubt(self) -> str:
+        """Say whether the queries tuned on or those of the log are too few to tell; beside a limit, how many would."""
+        doubted, noun = self.doubted, "labels" if self.unlabelled else "queries"
+        if doubted.too_few_tuned_on:
+            tuned_on = count(self.tuned_on, "query")
+            return f"that may be chance: the {tuned_on} that the policy was tuned on are too few to tell"
+        few = f"that may be chance: the {doubted.n:,} {noun} of this log are too few to tell"
+        if doubted.n_expected or doubted is self.money or doubted.gap <= doubted.se / 2:
+            return few
+        level = 1 - (1 - ALARM / len(self.figures)) ** (1 / separate_looks(self.looks))
+        needed = float(f"{doubted.n * (NormalDist().inv_cdf(1 - level) * doubted.se / doubted.gap) ** 2:.2g}")
+        return f"{few}; at this excess some {needed:,.0f}{f' in {WINDOW} weeks' * (self.looks == WEEKLY)} would"
+
+    @property
+    def doubted(self) -> PrimaryFigure:
+        """The first figure that is doubtful; else the error."""
+        pairs = zip(self.figures, self.findings, strict=True)
+        return next((figure for figure, finding in pairs if finding.verdict == "doubtful"), self.error)
+
+
 def relative(observed: float, expected: float) -> float:
     """Return the observed figure minus the expected one, as a share of the expected one."""
     if expected > 0:
@@ -523,12 +479,16 @@ def relative(observed: float, expected: float) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Baseline:
-    """The baseline of a primary figure: a promise, with its sampling error, or a limit, which has none."""
+    """The baseline of a primary figure: a promise, with its sampling error, or a limit, which has none.
+
+    A difference from a rival with a promise has a limit too, the promise at worst: an alarm needs an excess over the
+    limit, and a rise above the promise that chance does not explain.
+    """
 
     promise: SampleMean | None
-    """Promised mean; None for a limit."""
+    """Promised mean; None for a limit alone."""
     limit: float = 0.0
-    """Limit, without a promise."""
+    """Limit of a difference from a rival, or of a figure without a promise."""
     interval: tuple[float, float] | None = None
     """Interval that the policy records for its promise; None without one."""
     rival: str | None = None
@@ -551,6 +511,13 @@ class Baseline:
         promise = SampleMean.estimate(carried, None if expected is None else float(expected), queries)
         return cls(promise, interval=interval)
 
+    @classmethod
+    def of_rival(cls, promised: Rival, queries: int) -> Baseline:
+        """Return the promised difference from a rival, and this difference at worst, by the comparison of a tuning."""
+        tuned_on = max(2, round(_PROMISE_SHARE * queries))
+        promise = SampleMean(promised.error_difference, promised.se**2 * queries, 0.0, tuned_on)
+        return cls(promise, promised.error_difference + Z_ONE_SIDED_95 * promised.se, rival=promised.subject)
+
     def compare(self, values: np.ndarray, earlier: np.ndarray) -> PrimaryFigure:
         """Compare the queries of a log with the baseline.
 
@@ -565,5 +532,8 @@ class Baseline:
                 se = float(paired_error(values)) if values.any() else 0.0
             return PrimaryFigure(now.mean, self.limit, se, p_value, now.n, 0, rival=self.rival)
         before = self.promise.pool(SampleMean.estimate(earlier)) if len(earlier) else self.promise
-        interval = None if len(earlier) else self.interval
-        return PrimaryFigure(now.mean, before.mean, *rise_of_mean(before, now), now.n, before.n, interval)
+        interval, (se, p_value) = None if len(earlier) else self.interval, rise_of_mean(before, now)
+        if self.rival is not None:
+            se = float(paired_error(values))
+            return PrimaryFigure(now.mean, self.limit, se, p_value, now.n, before.n, rival=self.rival)
+        return PrimaryFigure(now.mean, before.mean, se, p_value, now.n, before.n, interval)

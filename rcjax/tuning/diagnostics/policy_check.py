@@ -5,10 +5,12 @@ and a year of weekly looks has many false alarms. So a look takes the last eight
 an alarm join the queries tuned on; they do not overlap with the window. Looks at overlapping windows are dependent: 52
 of them count as forty separate looks. A log without times is looked at once.
 
-Two figures are primary, the error of the policy and its money: they share the level of the alarm, and decide. The other
-figures explain: calibration and confidences of each model, labels, the gain of tuning again. A figure has drifted if it
-is beyond its limit *and* chance does not explain it. So a small change does not alarm in a log of any size. If nothing
-has changed, the share of logs, or of years of looks, with an alarm is at most its level.
+The error of the policy and its money are primary, and decide. With a margin, the error is the difference from today's,
+and the policy's own error is a third primary figure: today's may fail as well. Without one, the third figure is the
+difference from today's beside the worst that the tuning printed. All share the level of the alarm. The other figures
+explain: calibration and confidences of each model, labels, the gain of tuning again. A figure has drifted if it is
+beyond its limit *and* chance does not explain it. So a small change does not alarm in a log of any size. If nothing has
+changed, the share of logs, or of years of looks, with an alarm is at most its level.
 """
 
 from __future__ import annotations
@@ -22,13 +24,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rcjax._base.codec import takes
-from rcjax._base.figures import Money, count, percent
+from rcjax._base.figures import Money, percent
 from rcjax._core.batching import as_json_values
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import carried_log
 from rcjax.logs.log import Log
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.goodness_of_fit.reliability import calibration_change, distribution_change
+from rcjax.policy.comparison import recorded_comparison
 from rcjax.policy.error_kind import ERRORS, ErrorKind, recorded_error_kind
 from rcjax.policy.following import Bill
 from rcjax.policy.policy import AbstractPolicy
@@ -44,19 +47,22 @@ from rcjax.tuning.diagnostics.decision import (
 )
 from rcjax.tuning.diagnostics.findings import (
     FINDING_KINDS,
+    PRIMARY,
+    WEEKLY,
+    WINDOW,
     Baseline,
     Finding,
     FindingVerdict,
     PrimaryFigure,
     assess_sample,
     assess_together,
+    separate_looks,
     worst_verdict,
 )
-from rcjax.tuning.diagnostics.weeks import MAX_CONFIDENCES, WEEKLY, WINDOW, Weeks, in_order, last_weeks, separate_looks
+from rcjax.tuning.diagnostics.weeks import MAX_CONFIDENCES, CheckWindow, Weeks, in_order, last_weeks
 from rcjax.tuning.replaying.comparing import (
     QueryLosses,
     comparable_log,
-    compare_policy,
     decides_alike,
     matched_today,
     models_of,
@@ -121,34 +127,6 @@ class ModelChange:
 
 
 @dataclasses.dataclass(frozen=True)
-class CheckWindow:
-    """The weeks that the last look of a check took, and the number of looks per year."""
-
-    looks: int
-    """Looks per year. Without drift, at most 5 % of years have an alarm."""
-    weeks: int
-    """Number of weeks in the window; 0 for a log without times."""
-    begin: str | None
-    """First day of these weeks."""
-    earlier: int
-    """Number of queries of earlier weeks without an alarm, which joined the queries tuned on."""
-    alarms: tuple[str, ...] = ()
-    """First day of each week at whose end a look raised an alarm."""
-    since: str | None = None
-    """First day of the week in which the drift probably began; None without drift."""
-
-    def describe(self) -> str:
-        """Describe the window in words; empty for a log that is looked at once."""
-        often = {WEEKLY: "weekly", 1: "once a year"}.get(self.looks, f"{self.looks} times a year")
-        if not self.weeks:
-            return "" if self.looks == 1 else f"Checked {often} (--looks)."
-        joined = f" and {self.earlier:,} queries of earlier weeks, which were fine" if self.earlier else ""
-        last = "week" if self.weeks == 1 else count(self.weeks, "week")
-        weeks = f"The last {last}, since {self.begin}"
-        return f"{weeks}, beside the queries tuned on{joined}; checked {often} (--looks)."
-
-
-@dataclasses.dataclass(frozen=True)
 class PolicyCheck:
     """The check of a policy on a fresh log. Figures are shares of 1; money is per query."""
 
@@ -174,10 +152,13 @@ class PolicyCheck:
     that follows its bill, the bill of its cheapest rung, beside the budget."""
     cost_as_tuned: PrimaryFigure
     """Cost at the position as tuned, beside its promise; the same as `money` unless the policy follows its bill."""
+    beside: PrimaryFigure | None
+    """With a margin, the policy's own error beside its promise; without one, its difference from today's beside the
+    worst promised. None without either."""
     replacement: Replacement | None
     """Gain of a retuned policy, and whether `rcjax retune` would write it; None if that was not tested."""
     findings: tuple[Finding, ...]
-    """Findings, the two primary ones first; `bad` means a significant change after adjustment."""
+    """Findings, the primary ones first; `bad` means a significant change after adjustment."""
     decision: PolicyDecision
     """The decision on the policy and the advice, the same on every screen."""
     remarks: tuple[str, ...]
@@ -199,7 +180,7 @@ class PolicyCheck:
     def verdict(self) -> FindingVerdict:
         """Verdict on the primary figures: "bad" if one has drifted or the log is no fair sample, "doubtful" if one may
         have by chance."""
-        return "bad" if self.decision.alarm else worst_verdict(self.findings[:2])
+        return "bad" if self.decision.alarm else worst_verdict(each for each in self.findings if each.name in PRIMARY)
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as JSON values, without `followed` where it is None; None for NaN."""
@@ -213,6 +194,7 @@ class PolicyCheck:
         fields["findings"] = [finding.to_json() for finding in self.findings]
         fields["replacement"] = self.replacement and self.replacement.to_json()
         fields |= {"decision": self.decision.to_json(), "error_kind": self.error_kind.noun}
+        fields["beside"] = self.beside and dataclasses.asdict(self.beside)
         return {"drifted": self.drifted, "verdict": self.verdict} | as_json_values(fields)
 
 
@@ -231,15 +213,16 @@ def check_policy(
     """Check whether a policy is still right on a fresh log, whose queries it was not tuned on.
 
     The error and the cost of the policy are tested against their promises, one-sided, with the sampling errors of both
-    logs. Improvements are no alarm, and the two figures share the level. A ladder is judged by its expected error and
-    cost on each query, without the noise of the draw between two rungs. If the ladder follows its bill, its error is
-    the error within its budget, and its cost has drifted if its cheapest rung costs more than the budget.
+    logs. The difference from today's is tested beside the margin, and the policy's own error then too, or beside the
+    worst promised. Improvements are no alarm, and the figures share the level. A ladder is judged by its expected error
+    and cost on each query, without the noise of the draw between two rungs. If the ladder follows its bill, its error
+    is the error within its budget, and its cost has drifted if its cheapest rung costs more than the budget.
 
     The calibration and the distribution of each model's confidences are tested too, as an explanation, with p-values
     adjusted among themselves.
 
     In a log with times (`Log.time`) the last eight weeks are checked, and earlier weeks without an alarm join the
-    queries tuned on. A remark counts queries of the log that were tuned on.
+    queries tuned on. Queries that the policy carries, as it was tuned on them, are left out; a remark counts them.
 
     Args:
         policy: the policy in service.
@@ -260,7 +243,8 @@ def check_policy(
     (False, 6, 300)
     """
     shared = _require_fresh(policy, log)
-    log, recent = in_order(log), last_weeks(log)  # `rcjax retune` takes `recent`
+    recent, unseen = last_weeks(log), in_order(shared.leave_out(log))  # `rcjax retune` takes `recent`
+    log = unseen
     carried, new, judged = carried_log(policy), log.select(policy.models), _judged_queries(policy, log)
     old, weeks = carried.select(policy.models), Weeks.of(new)
     figures = _gather_figures(policy, carried.comparable.select(policy.models), new.take(judged), log.take(judged))
@@ -273,7 +257,7 @@ def check_policy(
     secondary = assess_together((finding for model in models for finding in model.findings(log.error_kind)), separate)
     sample = assess_sample(recent, policy.models)
     replacement = _assess_retuned(policy, recent, seed) if retuning is True else retuning or None
-    evidence = _ground_decision(policy, last_look, window, sample, old.n_queries)
+    evidence = _ground_decision(policy, last_look, looks, window, sample, old.n_queries)
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
@@ -285,9 +269,10 @@ def check_policy(
         error=last_look.error,
         money=last_look.money,
         cost_as_tuned=last_look.cost_as_tuned,
+        beside=last_look.beside,
         replacement=replacement,
         findings=(*last_look.primary, *(finding for finding in sample if finding.verdict == "bad"), *secondary),
-        decision=_prefer_dominating_today(decide(evidence, replacement), policy, recent),
+        decision=decide(evidence, replacement).name_better_model(policy, last_weeks(unseen), separate),
         remarks=(*_remarks(policy, recent, shared, replacement), *last_look.remarks(evidence.unit, log.error_kind)),
         followed=last_look.followed,
         unlabelled=evidence.unlabelled,
@@ -296,13 +281,13 @@ def check_policy(
 
 
 def _ground_decision(
-    policy: AbstractPolicy, look: _LastLook, window: Log, sample: Sequence[Finding], carried: int
+    policy: AbstractPolicy, look: _LastLook, looks: int, window: Log, sample: Sequence[Finding], carried: int
 ) -> DecisionGrounds:
     """Return the grounds of the decision on a policy.
 
     Args:
         policy: the policy.
-        look: the last look.
+        look, looks: the last look, and the number of looks per year.
         window: the queries of the last weeks.
         sample: the findings on whether the log is a fair sample.
         carried: number of queries that the policy carries.
@@ -310,6 +295,7 @@ def _ground_decision(
     return DecisionGrounds(
         error=look.error,
         money=look.money,
+        beside=look.beside,
         findings=look.primary,
         sample=sample,
         unit=recorded_tuning(policy).spec.money([look.money.expected, look.money.observed]),
@@ -317,6 +303,7 @@ def _ground_decision(
         unlabelled=int((window.complete & ~window.labelled.any(1)).sum()),
         tuned_on=recorded_count(policy.provenance, "queries", carried),
         bill=0.0 if look.followed is None else look.followed["bill"],
+        looks=looks,
     )
 
 
@@ -328,24 +315,6 @@ def _assess_retuned(policy: AbstractPolicy, log: Log, seed: int) -> Replacement:
         return Replacement(None, (f"the policy cannot be tuned again: {problem}",))
     assert tuned.policy is not None  # as there is a target
     return assess_replacement(policy, tuned.policy, log, tuned.log, seed)
-
-
-def _prefer_dominating_today(decision: PolicyDecision, policy: AbstractPolicy, log: Log) -> PolicyDecision:
-    """Advise today's model or policy in place of a policy that it dominates on the log, as `rcjax report` does.
-
-    An alarm, or a retuning that gains, comes first. Without today's answers the decision stays.
-    """
-    today = recorded_tuning(policy).spec.today
-    if today is None or decision.alarm or decision.tune_again:
-        return decision
-    try:
-        comparison = compare_policy(policy, log, today, money=policy.budget)
-    except LogError:
-        return decision
-    if comparison.today is None or not comparison.is_dominated:
-        return decision
-    reason = f"it has no more {log.error_kind.noun} on these queries, for no more money"
-    return dataclasses.replace(decision, advice=f"use {comparison.today.subject}: {reason}")
 
 
 def _require_fresh(policy: AbstractPolicy, log: Log) -> Overlap:
@@ -382,12 +351,21 @@ class _QueryFigures:
     error: np.ndarray  # (N,) errors; for a ladder that follows its bill, errors of the stream
     money: np.ndarray  # (N,) cost; for a ladder that follows its bill, cost of its cheapest rung
     cost_as_tuned: np.ndarray  # (N,) cost at the position as tuned
+    beside: np.ndarray  # (N,) third figure, as `PolicyCheck.beside`; NaN without today's answer
     error_baseline: Baseline
     money_baseline: Baseline
+    beside_baseline: Baseline | None  # of `beside`
     cost_baseline: Baseline  # of `cost_as_tuned`
     spec: Spec  # options of the tuning
     stream: Stream | None = None  # None: the policy does not follow its bill
     as_tuned: dict[str, float] = dataclasses.field(default_factory=dict)  # further entries of `PolicyCheck.followed`
+
+    def compare_beside(self, rows: np.ndarray, earlier: np.ndarray) -> PrimaryFigure | None:
+        """Compare the third figure of some rows with its baseline and earlier rows; None with too few answers."""
+        known = np.isfinite(self.beside)
+        if self.beside_baseline is None or (known & rows).sum() < _FEWEST_FOR_DRIFT:
+            return None
+        return self.beside_baseline.compare(self.beside[known & rows], self.beside[known & earlier])
 
 
 def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _QueryFigures:
@@ -405,21 +383,40 @@ def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _Qu
     cost = _costs(now, by_model)
     wrong, error_baseline = now.wrong, Baseline.of_promise(policy, "error", before.wrong, trained_on)
     promised = Baseline.of_promise(policy, "cost", _costs(before, by_model), trained_on)
-    today = matched_today(policy, log)
-    if today is not None:
-        shared = comparable_log(log, [policy, today])
-        rival = policy if decides_alike(policy, today) else today
-        wrong = QueryLosses.in_service(policy, shared).penalty - QueryLosses.in_service(rival, shared).penalty
-        error_baseline = Baseline(None, spec.match or 0.0, rival=name_today(today))
-    if policy.budget is None or not policy.follows:
-        return _QueryFigures(wrong, cost, cost, error_baseline, promised, promised, spec)
-    rungs = LadderReplay.of(policy, new)
-    stream = rungs.stream(Bill.open(policy.budget))
-    as_tuned = {"tuned": policy.position, "error_tuned": float(now.wrong.mean()), "budget": policy.budget}
-    if today is None:
-        wrong = stream.wrong
-    limit = Baseline(None, policy.budget)
-    return _QueryFigures(wrong, rungs.spent[0], cost, error_baseline, limit, promised, spec, stream, as_tuned)
+    money, money_baseline, stream, as_tuned = cost, promised, None, dict[str, float]()
+    if policy.budget is not None and policy.follows:
+        rungs = LadderReplay.of(policy, new)
+        stream = rungs.stream(Bill.open(policy.budget))
+        as_tuned = {"tuned": policy.position, "error_tuned": float(wrong.mean()), "budget": policy.budget}
+        wrong, money, money_baseline = stream.wrong, rungs.spent[0], Baseline(None, policy.budget)
+    beside, rival_baseline = _compare_today(policy, new, log)
+    if rival_baseline is not None and rival_baseline.promise is None:  # the margin decides, beside the own error
+        wrong, beside, error_baseline, rival_baseline = beside, wrong, rival_baseline, error_baseline
+    baselines = error_baseline, money_baseline, rival_baseline, promised
+    return _QueryFigures(wrong, money, cost, beside, *baselines, spec, stream, as_tuned)
+
+
+def _compare_today(policy: AbstractPolicy, new: Log, log: Log) -> tuple[np.ndarray, Baseline | None]:
+    """Return (the policy's errors minus today's, (N,), NaN without its answer; the margin, or the promised difference).
+
+    The baseline is None without both; a promise beside an assumed model of today does not count.
+    """
+    spec, promised = recorded_tuning(policy).spec, recorded_comparison(policy.provenance)
+    differences, today = np.full(int(new.complete.sum()), np.nan), spec.today
+    named = {*policy.models, *(() if today is None else models_of(today))}
+    if today is None or not named <= {*log.models} or not (complete := log.select([*named]).complete).any():
+        return differences, None
+    if spec.match is not None:
+        baseline = Baseline(None, spec.match, rival=name_today(today))
+    elif promised is None or promised.assumed or promised.today is None or promised.is_todays_policy:
+        return differences, None
+    else:
+        baseline = Baseline.of_rival(promised.today, promised.queries)
+    shared = comparable_log(log, [policy, today])
+    rival = policy if decides_alike(policy, today) else today
+    own, todays = (QueryLosses.in_service(subject, shared).penalty for subject in (policy, rival))
+    differences[complete[new.complete]] = own - todays
+    return differences, baseline
 
 
 #: Points of error by which a change of cost moves a ladder that follows its bill, from which on a remark tells them.
@@ -446,6 +443,7 @@ class _LastLook(NamedTuple):
     error: PrimaryFigure
     money: PrimaryFigure
     cost_as_tuned: PrimaryFigure
+    beside: PrimaryFigure | None
     primary: list[Finding]
     joined: np.ndarray  # (J,) weeks without an alarm, counted back
     alarms: list[int]  # weeks at whose end a look raised an alarm, counted back
@@ -480,13 +478,16 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, erro
         baseline = earlier & ~np.isin(weeks.ago, [*alarmed])
         error = figures.error_baseline.compare(figures.error[rows], figures.error[baseline])
         money = figures.money_baseline.compare(figures.money[rows], figures.money[baseline])
-        primary = assess_together([error.error_finding(error_kind), money.money_finding(figures.spec)], separate)
+        beside = figures.compare_beside(rows, baseline)
+        findings = [error.error_finding(error_kind), money.money_finding(figures.spec)]
+        findings += [] if beside is None else [beside.error_finding(error_kind, is_third=True)]
+        primary = assess_together(findings, separate)
         if any(finding.verdict == "bad" for finding in primary) and error.n >= _FEWEST_FOR_DRIFT:
             alarmed |= {*weeks.ago[rows].tolist()}
             alarms.append(ago)
-        last = rows, baseline, error, money, primary
+        last = rows, baseline, error, money, beside, primary
     assert last is not None  # the look at the last week
-    rows, baseline, error, money, primary = last
+    rows, baseline, error, money, beside, primary = last
     if error.n < _FEWEST_FOR_DRIFT:  # too few for an alarm, and for a promise
         primary = [
             dataclasses.replace(finding, verdict="doubtful")
@@ -494,15 +495,17 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, erro
             else finding
             for finding in primary
         ]
-    since, bad = None, [finding.verdict == "bad" for finding in primary]
-    if weeks.end is not None and any(bad):
-        figure, values = (error, figures.error) if bad[0] else (money, figures.money)
-        since = weeks.start_of_rise(values, figure.expected)
+    since, each = None, [(error, figures.error), (money, figures.money), (beside, figures.beside)]
+    drifted = [pair for pair, finding in zip(each, primary, strict=False) if finding.verdict == "bad"]
+    if weeks.end is not None and drifted:
+        figure, values = drifted[0]
+        assert figure is not None  # as it has a finding
+        since = weeks.start_of_rise(np.nan_to_num(values, nan=figure.expected), figure.expected)
     cost = figures.cost_baseline.compare(figures.cost_as_tuned[rows], figures.cost_as_tuned[baseline])
     joined, followed = np.unique(weeks.ago[baseline]), None
     if figures.stream is not None:
         followed = Stream(*(column[rows] for column in figures.stream)).to_json() | figures.as_tuned
-    return _LastLook(error, money, cost, primary, joined, alarms, since, followed)
+    return _LastLook(error, money, cost, beside, primary, joined, alarms, since, followed)
 
 
 def _model_changes(
@@ -579,7 +582,7 @@ def _costs(replayed: QueryReplay, by_model: bool) -> np.ndarray:
 
 def _remarks(policy: AbstractPolicy, log: Log, shared: Overlap, replacement: Replacement | None) -> Iterator[str]:
     if shared:
-        yield f"{shared.describe()}, which hides changes: check the policy on fresh queries"
+        yield shared.describe_left_out(recorded_count(policy.provenance, "queries", 0))
     if missing := int((~_judged_queries(policy, log)).sum()):
         yield f"{missing:,} of {log.n_queries:,} queries lack the answer of some model, and do not count"
     if replacement is not None and replacement.improvement is None and not replacement.against:

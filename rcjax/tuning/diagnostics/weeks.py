@@ -28,29 +28,37 @@ from rcjax.logs.sources import load_table, name_of
 from rcjax.model.goodness_of_fit.reliability import SampleMean, distribution_change, rise_of_mean
 from rcjax.policy.following import MAX_COST_RATIO
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.tuning.diagnostics.findings import FINDING_KINDS, Finding, assess_together, relative
-
-#: Weeks in the window of a check.
-WINDOW = 8
-
-#: Looks per year at a log with times.
-WEEKLY = 52
+from rcjax.tuning.diagnostics.findings import FINDING_KINDS, WEEKLY, WINDOW, Finding, assess_together, relative
 
 _WEEK = 7 * 86_400.0  # seconds
 
-#: Looks per year at windows of eight weeks, and the number of separate looks that raise as many false alarms. By the
-#: normal law, 52 looks raise as many as 28 separate ones (`benchmarks.drift`); they count as 40, as promises are half a
-#: point too low. Daily looks raise hardly more false alarms than weekly looks.
-_LOOKS, _SEPARATE = (1, 4, 12, 26, 52, 365), (1, 4, 12, 25, 40, 60)
 
+@dataclasses.dataclass(frozen=True)
+class CheckWindow:
+    """The weeks that the last look of a check took, and the number of looks per year."""
 
-def separate_looks(looks: float) -> float:
-    """Return the number of separate looks that raise as many false alarms as `looks` per year at a rolling window.
+    looks: int
+    """Looks per year. Without drift, at most 5 % of years have an alarm."""
+    weeks: int
+    """Number of weeks in the window; 0 for a log without times."""
+    begin: str | None
+    """First day of these weeks."""
+    earlier: int
+    """Number of queries of earlier weeks without an alarm, which joined the queries tuned on."""
+    alarms: tuple[str, ...] = ()
+    """First day of each week at whose end a look raised an alarm."""
+    since: str | None = None
+    """First day of the week in which the drift probably began; None without drift."""
 
-    >>> separate_looks(1), separate_looks(52)
-    (1.0, 40.0)
-    """
-    return float(np.interp(looks, _LOOKS, _SEPARATE))
+    def describe(self) -> str:
+        """Describe the window in words; empty for a log that is looked at once."""
+        often = {WEEKLY: "weekly", 1: "once a year"}.get(self.looks, f"{self.looks} times a year")
+        if not self.weeks:
+            return "" if self.looks == 1 else f"Checked {often} (--looks)."
+        joined = f" and {self.earlier:,} queries of earlier weeks, which were fine" if self.earlier else ""
+        last = "week" if self.weeks == 1 else count(self.weeks, "week")
+        weeks = f"The last {last}, since {self.begin}"
+        return f"{weeks}, beside the queries tuned on{joined}; checked {often} (--looks)."
 
 
 def weeks_before(times: np.ndarray) -> np.ndarray:

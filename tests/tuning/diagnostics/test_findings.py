@@ -11,17 +11,18 @@ from rcjax.policy.error_kind import ERRORS
 from rcjax.policy.ladder import Queries
 from rcjax.policy.spec import Spec
 from rcjax.tuning.cross_validation import Gain
-from rcjax.tuning.diagnostics.decision import DecisionGrounds, Replacement, RetuningGain, decide
+from rcjax.tuning.diagnostics.decision import Replacement, RetuningGain, decide
+from rcjax.tuning.diagnostics.diagnosis import ModelCalibration, Promise
 from rcjax.tuning.diagnostics.findings import (
     FINDING_KINDS,
-    ModelCalibration,
+    DecisionGrounds,
     PrimaryFigure,
-    Promise,
     assess_together,
+    separate_looks,
     verdict_of,
 )
 from rcjax.tuning.diagnostics.policy_check import ModelChange, _LastLook
-from rcjax.tuning.diagnostics.weeks import Weeks, separate_looks
+from rcjax.tuning.diagnostics.weeks import Weeks
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,13 @@ def finding_of(figure, p_value):
 
 @pytest.mark.parametrize(
     ("figure", "p_value", "verdict"),
-    [(0.019, 1e-9, "fine"), (0.021, 1e-9, "bad"), (0.021, 0.09, "doubtful"), (0.2, 0.3, "fine"), (-0.2, 1e-9, "fine")],
+    [
+        (0.019, 1e-9, "fine"),
+        (0.021, 1e-9, "bad"),
+        (0.021, 0.09, "doubtful"),
+        (0.2, 0.3, "doubtful"),
+        (-0.2, 1e-9, "fine"),
+    ],
 )
 def test_a_finding_is_bad_if_it_is_large_and_chance_does_not_explain_it(figure, p_value, verdict):
     (finding,) = assess_together([finding_of(figure, p_value)])
@@ -127,7 +134,9 @@ TAKEN, ALIKE, LEFT = Replacement(0.02, held_out=BETTER), Replacement(0.001), Rep
 
 
 def decided(error=SAME, cost=SAME, replacement=None, **others):
-    primary = assess_together([error.error_finding(), cost.money_finding(Spec())])
+    primary = [error.error_finding(), cost.money_finding(Spec())]
+    primary += [others["beside"].error_finding(is_third=True)] if "beside" in others else []
+    primary = assess_together(primary, separate_looks(others.get("looks", 1)))
     return decide(DecisionGrounds(error, cost, primary, [], MONEY, **{"tuned_on": 285} | others), replacement)
 
 
@@ -143,7 +152,7 @@ def decided(error=SAME, cost=SAME, replacement=None, **others):
 def test_only_a_higher_cost_than_promised_is_drift(cost, state, remarks):
     found = decided(cost=cost)
     assert (found.state, found.alarm) == (state, state == "worse than expected")
-    looked = _LastLook(cost, cost, cost, [], np.zeros(0), [], None, None)
+    looked = _LastLook(cost, cost, cost, None, [], np.zeros(0), [], None, None)
     assert len([*looked.remarks(MONEY, ERRORS)]) == remarks
 
 
@@ -213,6 +222,52 @@ def test_a_figure_beyond_its_limit_names_the_limit():
         "more than the $200 expected (above the limit of 5.0 %, p = " in decided(cost=figure(0.22, 0.2, 0.01)).sentence
     )
     assert "expected (above the limit of 2.0 points, p = " in decided(figure(0.25, 0.2, 1e-6)).sentence
+
+
+MARGIN = dataclasses.replace(figure(-0.003, 0.01, 1.0, before=0), rival="large alone")
+
+
+@pytest.mark.parametrize("replacement", [None, TAKEN])
+def test_a_policy_that_errs_as_its_rival_far_above_its_promise_is_not_kept(replacement):
+    """Labels are inverted, say: the policy has 87 % error, and today's model has as much."""
+    found = decided(MARGIN, beside=figure(0.872, 0.189, 1e-12), replacement=replacement)
+    assert (found.state, found.alarm, found.tune_again) == ("something else has changed", True, False)
+    assert found.headline == (
+        "something else has changed: the policy errs on 87.2 %, 18.9 % when tuned, and large alone as much more: look "
+        "at labels, prompts and provider first"
+    )
+    assert "keep the policy" not in found.advice
+    broken = dataclasses.replace(figure(0.03, 0.01, 1e-6, before=0), rival="large alone")
+    both = decided(broken, beside=figure(0.872, 0.189, 1e-12))
+    assert both.state == "worse than expected"
+    assert "it errs on 87.2 %, 68.3 ± 2.0 points more than the 18.9 % expected" in both.sentence
+    harder = decided(MARGIN, beside=figure(0.23, 0.19, 1e-12))  # as questions may be
+    assert harder.state == "as expected"
+
+
+@pytest.mark.parametrize(("p_value", "state"), [(0.001, "worse than expected"), (0.3, "doubtful")])
+def test_the_difference_at_worst_that_was_printed_belongs_to_the_verdict(p_value, state):
+    found = decided(beside=dataclasses.replace(figure(0.012, 0.005, p_value), rival="large alone"))
+    assert found.state == state
+    assert "it has 1.2 ± 2.0 points more error than large alone, at worst 0.5 points more when tuned (p = " in (
+        found.sentence
+    )
+    if found.alarm:
+        assert "and use large alone" in decided(beside=found_beside(0.012), replacement=LEFT).advice
+
+
+def found_beside(seen):
+    return dataclasses.replace(figure(seen, 0.005, 0.001), rival="large alone")
+
+
+def test_a_policy_over_its_margin_is_not_as_promised_and_both_p_values_are_named():
+    over = dataclasses.replace(figure(0.022, 0.01, 0.0085, before=0), rival="large alone", se=0.005)
+    once, weekly = decided(over), decided(over, looks=52)
+    assert (once.state, weekly.state) == ("worse than expected", "doubtful")
+    assert "over the margin of 1 point (p = 0.017);" in once.sentence
+    assert "(p = 0.017 by these queries alone; 0.58 as one of 52 weekly looks, --looks);" in weekly.sentence
+    assert weekly.sentence.endswith("too few to tell; at this excess some 1,800 in 8 weeks would")
+    assert decided(dataclasses.replace(over, p_value=0.6)).state == "doubtful"
 
 
 def test_a_budget_is_said_to_be_kept_only_if_the_bill_is_within_it():

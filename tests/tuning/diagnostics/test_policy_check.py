@@ -89,7 +89,35 @@ def test_a_policy_that_todays_model_dominates_is_not_kept(policy):
     after = check(tuned, better)
     assert before.decision.advice.startswith("keep the policy")
     assert after.decision.state == before.decision.state == "as expected"
-    assert after.decision.advice == "use llama3.1-8b alone: it has no more error on these queries, for no more money"
+    assert after.decision.advice == "use llama3.1-8b alone: it has less error on these queries, for less money"
+    assert after.decision.reasons[0].startswith("llama3.1-8b alone has 2")
+
+
+@pytest.fixture(scope="module")
+def matched(logs):
+    return rcjax.tune(logs[0], match=0.05, today=MODELS[1], intervals=False).policy
+
+
+def test_inverted_labels_are_no_kept_promise_although_todays_model_fails_as_well(matched, logs):
+    """The difference from today's, the only figure before, is then within the margin."""
+    assert check(matched, logs[2]).decision.state == "as expected"
+    inverted = dataclasses.replace(logs[2], correct=~logs[2].correct)
+    found = rcjax.check_policy(matched, inverted)
+    assert (found.drifted, found.verdict, found.decision.state) == (True, "bad", "something else has changed")
+    assert (found.decision.tune_again, drifted(found) & {"difference", "own error"}) == (False, {"own error"})
+    assert "llama3.2-1b alone has " in found.decision.reasons[0]  # better here, and cheaper
+
+
+def test_a_difference_above_the_worst_of_the_tuning_is_an_alarm(logs):
+    policy = rcjax.tune(logs[0], budget=float(logs[0].cost.mean()), today=MODELS[1], intervals=False).policy
+    assert check(policy, logs[2]).beside.rival == "llama3.1-70b alone"
+    assert not check(policy, logs[2]).drifted
+    right = logs[2].correct.at[:, logs[2].models.index(MODELS[1])].set(True)  # today's is better, and the policy, too
+    found = check(policy, dataclasses.replace(logs[2], correct=right))
+    assert drifted(found) >= {"worst difference"}
+    assert "than llama3.1-70b alone, at worst " in found.decision.headline
+    assumed = rcjax.tune(logs[0], budget=float(logs[0].cost.mean()), intervals=False).policy
+    assert check(assumed, logs[2]).beside is None
 
 
 def test_tuning_again_gains_where_two_models_have_changed_places(policy, logs):
