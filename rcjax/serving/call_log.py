@@ -20,10 +20,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
+from numbers import Integral
 from pathlib import Path
+from types import NoneType
 from typing import Any, NamedTuple
 
-from rcjax._base.codec import number, object_in
+from rcjax._base.codec import describe_type, number, object_in
 from rcjax._base.figures import choose_unit, count, percent
 from rcjax._base.files import LineFile, StandardOutput, require_kind
 from rcjax.policy.ladder import DAYS_PER_PERIOD, figure_at, split_per_period
@@ -436,3 +438,23 @@ class ShadowCost(NamedTuple):
         if isinstance(shadow, ShadowRate):
             return figures | {f"cost_per_{shadow.every}": shadow.queries * self.query}
         return figures | ({"share_of_bill": shadow * self.query / self.by_policy} if self.by_policy else {})
+
+
+def make_shadow_share(shadow: float | ShadowRate | ShadowShare, log: CallLog | None, policy: str) -> ShadowShare:
+    """Return the share of shadow queries of a policy, with its traffic in the log if a rate needs it."""
+    if isinstance(shadow, ShadowShare):
+        return shadow
+    if not isinstance(shadow, ShadowRate) or log is None or log.path is None:
+        return ShadowShare(shadow)
+    return ShadowShare(shadow, queries_per_day(log.path, policy=policy))
+
+
+def check_query(query_id: Any, messages: Any) -> None:
+    """Refuse an invalid id or invalid messages with a TypeError."""
+    is_id = isinstance(query_id, Integral | NoneType) or (isinstance(query_id, str) and query_id.strip())
+    if isinstance(query_id, bool) or not is_id:
+        raise TypeError(f"query_id must be a whole number, or a text that is not empty, not {describe_type(query_id)}")
+    is_list = isinstance(messages, Sequence) and messages and all(isinstance(message, Mapping) for message in messages)
+    if not isinstance(messages, str) and not is_list:
+        wanted = "messages must be a text, or a list of messages as the API has them, with one at least"
+        raise TypeError(f"{wanted}, not {describe_type(messages)}")

@@ -15,22 +15,21 @@ import math
 import time
 import uuid
 import warnings
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from numbers import Integral
 from types import MappingProxyType, NoneType
 from typing import Any, Literal, cast
 
-from rcjax._base.codec import describe_type, number, require_instance, takes, visible, whole_number
+from rcjax._base.codec import number, require_instance, takes, visible, whole_number
 from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, hash_to_uniform
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
 from rcjax.serving.billing import Billing, BudgetSpentError, SpendingUnknownError, reserve_client_money
-from rcjax.serving.call_log import Call, CallLog, Query, ShadowRate, ShadowShare, queries_per_day
+from rcjax.serving.call_log import Call, CallLog, Query, ShadowRate, ShadowShare, check_query, make_shadow_share
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
-from rcjax.serving.exchange import Deliver, Exchange, ModelCaller, Observe, calls_of
+from rcjax.serving.exchange import Deliver, Exchange, ModelCaller, Observe, calls_of, gather_all, raise_first
 from rcjax.serving.failures import CascadeWarning, Failure
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import RequestMemory, openai, request_memory
@@ -90,17 +89,6 @@ class Result:
         if self.status == "failed" and not failed:
             return visible(f"query {self.query.id}: {self.why_not_asked or 'no model could answer in time'}")
         return visible(f"query {self.query.id}: {summary}: {listed}") if failed else ""
-
-
-def check_query(query_id: Any, messages: Any) -> None:
-    """Refuse an invalid id or invalid messages with a TypeError."""
-    is_id = isinstance(query_id, Integral | NoneType) or (isinstance(query_id, str) and query_id.strip())
-    if isinstance(query_id, bool) or not is_id:
-        raise TypeError(f"query_id must be a whole number, or a text that is not empty, not {describe_type(query_id)}")
-    is_list = isinstance(messages, Sequence) and messages and all(isinstance(message, Mapping) for message in messages)
-    if not isinstance(messages, str) and not is_list:
-        wanted = "messages must be a text, or a list of messages as the API has them, with one at least"
-        raise TypeError(f"{wanted}, not {describe_type(messages)}")
 
 
 _SECONDS_BETWEEN_TRIES = 0.05  # seconds until a query of a batch asks again for money that others reserve
@@ -212,7 +200,7 @@ class Cascade:
         self.policy = policy
         self.models = policy.models
         self.all_models: tuple[str, ...] = tuple(dict.fromkeys([*policy.models, *(models or {})]))
-        self.shadow_share = _shadow_share(shadow, log, name)
+        self.shadow_share = make_shadow_share(shadow, log, name)
         self.shadow = self.shadow_share.shadow
         if not self.shadow and len(self.all_models) > len(policy.models):
             others = ", ".join(self.all_models[len(policy.models) :])
@@ -222,8 +210,7 @@ class Cascade:
         endpoints = make_endpoints(policy, self.all_models, defaults)
         self._model_caller = ModelCaller(endpoints, log, concurrency, observe, timeout)
         self._observe_shadow = observe_shadow or (lambda outcome: None)
-        self._salt = salt
-        self._concurrency = concurrency
+        self._salt, self._concurrency = salt, concurrency
         self._background: set[asyncio.Task[Any]] = set()
         self._shadow_queries, self._warned_shadow = 0, False
 
@@ -333,7 +320,7 @@ class Cascade:
                 self.billing.settle()
             finally:
                 await self._model_caller.close()
-        _raise_first(outcomes)
+        raise_first(outcomes)
 
     async def __aenter__(self) -> Cascade:
         return self
@@ -566,29 +553,6 @@ def _best_so_far(exchanges: Sequence[Exchange]) -> tuple[Literal["best so far", 
         return "failed", next((exchange for exchange in reversed(exchanges) if exchange.completion is not None), None)
     confidences = [-1.0 if exchange.call.confidence is None else exchange.call.confidence for exchange in usable]
     return "best so far", usable[confidences.index(max(confidences))]
-
-
-async def gather_all(awaitables: Iterable[Awaitable[Any]]) -> list[Any]:
-    """Await all concurrently; return the results, or raise the first exception once all have ended."""
-    outcomes = await asyncio.gather(*awaitables, return_exceptions=True)
-    _raise_first(outcomes)
-    return outcomes
-
-
-def _raise_first(outcomes: Iterable[object]) -> None:
-    """Raise the first exception among the outcomes of `asyncio.gather`, if there is one."""
-    for outcome in outcomes:
-        if isinstance(outcome, Exception):
-            raise outcome
-
-
-def _shadow_share(shadow: float | ShadowRate | ShadowShare, log: CallLog | None, policy: str) -> ShadowShare:
-    """Return the share of shadow queries of a policy, with its traffic in the log if a rate needs it."""
-    if isinstance(shadow, ShadowShare):
-        return shadow
-    if not isinstance(shadow, ShadowRate) or log is None or log.path is None:
-        return ShadowShare(shadow)
-    return ShadowShare(shadow, queries_per_day(log.path, policy=policy))
 
 
 def make_result(query: Query, status: str, answered_by: Exchange | None, exchanges: list[Exchange]) -> Result:

@@ -45,7 +45,6 @@ MAX_OUTPUT_BYTES = 2**16
 """Bytes that a program may print."""
 
 _TICK = 0.01  # seconds between two polls of a program
-
 _MIN_READINGS = 5  # least number of readings of an environment that seems empty
 
 _MARK_VARIABLE = "RCJAX_CHECK"  # environment variable with a mark, in all processes that a check starts
@@ -383,9 +382,7 @@ def _json_check() -> Callable[[dict[str, Any]], Any]:
 
     def check(call: dict[str, Any]) -> float:
         schema = _schema(call.get("response_format"))
-        if not _is_json(call) or schema is None:
-            return float(_is_json(call))
-        return float(holds(schema, json.loads(call["answer"])))
+        return float(_is_json(call) and (schema is None or holds(schema, json.loads(call["answer"]))))
 
     return check
 
@@ -418,15 +415,13 @@ def _call_check() -> Callable[[dict[str, Any]], Any]:
             return 0.0
         offered = {function["name"]: function.get("parameters") for function in functions_of(call.get("tools"))}
         named = functions_of([wanted]) if isinstance(wanted, dict) else []
-        allowed = {function["name"] for function in named} or {*offered}
-        return float(
-            all(
-                made["name"] in offered
-                and made["name"] in allowed
-                and (offered[made["name"]] is None or holds(offered[made["name"]], made["arguments"]))
-                for made in calls
-            )
-        )
+        allowed = {*offered} & ({function["name"] for function in named} or {*offered})
+
+        def fits(made: Mapping[str, Any]) -> bool:
+            schema = offered.get(made["name"])
+            return made["name"] in allowed and (schema is None or holds(schema, made["arguments"]))
+
+        return float(all(map(fits, calls)))
 
     return check
 

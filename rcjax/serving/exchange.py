@@ -499,3 +499,17 @@ class ModelCaller:
         if about not in self._warned:
             self._warned.add(about)
             warnings.warn(visible(message), CascadeWarning, stacklevel=2)
+
+
+async def gather_all(awaitables: Iterable[Awaitable[Any]]) -> list[Any]:
+    """Await all concurrently; return the results, or raise the first exception once all have ended."""
+    outcomes = await asyncio.gather(*awaitables, return_exceptions=True)
+    raise_first(outcomes)
+    return outcomes
+
+
+def raise_first(outcomes: Iterable[object]) -> None:
+    """Raise the first exception among the outcomes of `asyncio.gather`, if there is one."""
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):
+            raise outcome

@@ -27,9 +27,9 @@ from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.spec import recorded_request_settings, recorded_tuning
 from rcjax.serving.billing import describe_new_period
 from rcjax.serving.call_log import CallLog, ShadowCost, ShadowRate
-from rcjax.serving.cascade import Cascade, gather_all
+from rcjax.serving.cascade import Cascade
 from rcjax.serving.endpoints import THINKING, Endpoint, checked_options, within_token_limit
-from rcjax.serving.exchange import ModelCaller
+from rcjax.serving.exchange import ModelCaller, gather_all
 from rcjax.serving.gateway.chat_request import ChatRequest, RequestLimits
 from rcjax.serving.gateway.clients import KeyRing
 from rcjax.serving.models_file import ModelSettings, describe_model_changes, describe_variable, read_models

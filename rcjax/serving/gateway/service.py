@@ -32,7 +32,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rcjax._base.codec import visible
 from rcjax.serving.call_log import Call
-from rcjax.serving.cascade import Cascade, gather_all
+from rcjax.serving.cascade import Cascade
+from rcjax.serving.exchange import gather_all
 from rcjax.serving.gateway.api_errors import ApiError, log_fault
 from rcjax.serving.gateway.catalog import (
     Catalog,

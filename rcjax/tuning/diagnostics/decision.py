@@ -503,6 +503,9 @@ class PolicyDecision:
 _SURELY_LESS = 0.975  # one-sided p-value of a rise, above which a figure is significantly less than expected
 
 
+_WOULD_LEARN = "a new policy would learn from what has changed"
+
+
 def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> PolicyDecision:
     """Decide on a policy.
 
@@ -524,8 +527,7 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
         return PolicyDecision("no fair sample", sentence, False, advice, reasons)
     if evidence.else_has_changed:
         advice = "look at labels, prompts and provider first, then check again"
-        reasons = ("a new policy would learn from what has changed",)
-        return PolicyDecision("something else has changed", sentence, False, advice, reasons)
+        return PolicyDecision("something else has changed", sentence, False, advice, (_WOULD_LEARN,))
     if broken:
         pairs = zip(evidence.figures, findings, strict=True)
         rivals = [figure.rival for figure, finding in pairs if finding.verdict == "bad" and figure.rival is not None]
