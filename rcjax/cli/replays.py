@@ -457,7 +457,7 @@ def _show_retuning(
 
 def demo(
     queries: Annotated[int, typer.Option(min=50, max=1_000_000, metavar="N")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 2, metavar="N")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 2, metavar="N")] = 2,
     today: Model = None,
     json_: AsJson = False,
 ) -> None:

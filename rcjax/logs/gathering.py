@@ -20,7 +20,6 @@ import polars as pl
 from rcjax._base.codec import describe_type
 from rcjax._base.tokens import Price
 from rcjax.logs.answers import (
-    NO_HASH,
     UNUSABLE,
     Answers,
     comparison_form,
@@ -34,16 +33,7 @@ from rcjax.logs.answers import (
 )
 from rcjax.logs.checked_rows import Rows, numbers, read_logprobs, require_names, seconds_cells, typed_rows
 from rcjax.logs.columns import ANSWERS, PROMPT_DIGEST, SAMPLE, Scoring, judge_columns, lacks_confidence, needed_columns
-from rcjax.logs.errors import (
-    LeftOutWarning,
-    LogError,
-    NoConfidenceWarning,
-    OddLogWarning,
-    PricesWarning,
-    Warn,
-    brief,
-    listed,
-)
+from rcjax.logs.errors import LeftOutWarning, LogError, NoConfidenceWarning, PricesWarning, Warn, brief, listed
 from rcjax.logs.labels import Labels, join_answers, join_labels, normalise_answers, read_labels
 from rcjax.logs.log import FailedCalls, require_models
 from rcjax.logs.oddities import measure_unevenness
@@ -207,9 +197,6 @@ class _Reader:
         if lacks_confidence(columns):
             effect = "every answer counts as sure, and only whether models agree counts"
             options.warn(NoConfidenceWarning, f"{table.name}: no column logprob or confidence: {effect}")
-        if options.task == "generation" and self.compare == "text" and _are_letters(frame):
-            advice = "if the questions are multiple choice, set the task (--task choice)"
-            options.warn(OddLogWarning, f"{table.name}: every answer is a single letter: {advice}")
         self._warn_of_rows_left_out(table, rows_read, {*frame["model"].unique()})
         return frame
 
@@ -335,12 +322,6 @@ class _Reader:
             models = f"; that is all of {lost}" if lost else ""
             counts = f"{sum(left_out.values()):,} of {rows_read + table.cut:,} rows are left out: {reasons}{models}"
             self.options.warn(LeftOutWarning, f"{table.name}: {counts}")
-
-
-def _are_letters(frame: pl.DataFrame) -> bool:
-    """Return whether the answers of a frame, by their hashes, are letters of choices: two of them at least."""
-    found = {*frame["answer"].unique()} - {NO_HASH} if "answer" in frame.columns else {*()}
-    return len(found) > 1 and found <= {*hash_answers(pl.Series([*"ABCDEFGHIJ"]), "text").tolist()}
 
 
 def _key(frame: pl.DataFrame) -> list[str]:

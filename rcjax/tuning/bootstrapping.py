@@ -279,7 +279,7 @@ def percentile_intervals(spread: Array, n: int, level: float) -> np.ndarray:
     teachers should know about the bootstrap", sections 4.1 and 4.4).
 
     >>> lower_draws = np.array([0.1, 0.1, 0.1, 0.2] * 50)[:, None]
-    >>> quantiles(lower_draws, 10_000, 0.9).round(2).tolist()  # 0.125 − 0.075 and 0.125 + 0.025
+    >>> percentile_intervals(lower_draws, 10_000, 0.9).round(2).tolist()  # 0.125 − 0.075 and 0.125 + 0.025
     [[0.05, 0.15]]
     """
     z = interval_half_width(level)

@@ -241,7 +241,7 @@ def test_a_client_that_fails_to_close_leaves_none_open():
                 raise self.problem
 
     clients = EndpointConnections(1.0)
-    clients._clients = {(None, "a"): Client(OSError("broken")), (None, "b"): Client()}
+    clients._api_clients = {(None, "a"): Client(OSError("broken")), (None, "b"): Client()}
     with pytest.raises(OSError, match="broken"):
         asyncio.run(clients.close())
-    assert all(client.closed for client in clients._clients.values())
+    assert all(client.closed for client in clients._api_clients.values())

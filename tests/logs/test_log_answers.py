@@ -1,14 +1,11 @@
 """What a log tells of answers: which are equal, from its own columns and from a table beside it."""
 
-import warnings
-
 import numpy as np
 import polars as pl
 import pytest
 
 from rcjax.logs import read_log
 from rcjax.logs.answers import equal_answers
-from rcjax.logs.errors import OddLogWarning
 
 MODELS = ("small", "medium", "large")
 ANSWERS = [["1,000", "1000.0", "1001"], ["Paris", "paris.", "PARIS"], ["a", None, "A"], ["x", "y", "z"]]
@@ -45,16 +42,6 @@ def test_choices_are_compared_by_their_letters(answers, task, expected):
     log = read_log(table(answers), task=task)
     assert codes(log) == expected
     assert log.compare == {"choice": "choice", "generation": "text"}[task]
-
-
-def test_a_log_of_letters_is_asked_whether_it_is_multiple_choice():
-    letters = table([["B", "(b)", "C"]] * 4)
-    with pytest.warns(OddLogWarning, match="every answer is a single letter: if the questions are multiple choice"):
-        read_log(letters)
-    with warnings.catch_warnings(action="error", category=OddLogWarning):
-        read_log(letters, task="choice")
-        read_log(table([["B", "C", "B) Jupiter"]] * 4))
-        read_log(table([["B", "B", "B"]] * 4))
 
 
 def test_an_answer_key_is_compared_in_place_of_the_answer():

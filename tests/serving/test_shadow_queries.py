@@ -11,8 +11,15 @@ from helpers.gateway_samples import make_call
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
 from rcjax.serving.billing import Billing
-from rcjax.serving.call_log import CallLog, Charge, ShadowCost, ShadowRate, ShadowShare, queries_per_day
-from rcjax.serving.cascade import _shadow_share
+from rcjax.serving.call_log import (
+    CallLog,
+    Charge,
+    ShadowCost,
+    ShadowRate,
+    ShadowShare,
+    make_shadow_share,
+    queries_per_day,
+)
 
 _DAY = 86_400.0
 PLAIN = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
@@ -60,7 +67,7 @@ def test_a_rate_starts_from_the_traffic_of_its_own_policy(tmp_path):
             log.write(make_call(time=time, charge=Charge(policy)))
             log.write(make_call(time=time, charge=Charge(policy), not_judged="tools"))  # never a shadow query
         shares = {
-            name: _shadow_share(ShadowRate(200, "week"), log, name).count_and_share(1e9 + 100 * 86_400)
+            name: make_shadow_share(ShadowRate(200, "week"), log, name).count_and_share(1e9 + 100 * 86_400)
             for name in ("busy", "quiet", "new")
         }
     assert shares == {"busy": pytest.approx(200 / 280, rel=0.02), "quiet": 1.0, "new": 1.0}
