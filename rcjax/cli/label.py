@@ -119,8 +119,7 @@ def label(
         _ask_for_labels(out, read_sheet(out), use)
         return
     if out.exists():
-        problem = "it is there already, and is not overwritten: give another file, or go on in it with --ask"
-        raise ValueError(f"{out}: {problem}")
+        raise ValueError(f"{out}: it is there already, and stays: give another file, or go on in it with --ask")
     require_outputs({"--out": out}, {})
     start_jax()
     options = reading.options() | {"models": reading.models, "unlabelled": True}
@@ -129,11 +128,10 @@ def label(
     drawn, how_drawn = _draw(data, n, seed) if not sides else _draw_between(data, sides, n, seed)
     sheet = label_sheet(data, drawn, _texts(log, questions))
     write_sheet(out, sheet)
-    models_drawn = [data.models[model] for _, model in drawn]
     document = {
         "drawn": len(drawn),
         "how": how_drawn,
-        "models": [{"model": name, "drawn": models_drawn.count(name)} for name in data.models],
+        "models": [{"model": name, "drawn": [m for _, m in drawn].count(j)} for j, name in enumerate(data.models)],
         "written": str(out),
     }
     show = partial(_show_draw, data.describe(confidences=False), document, sheet.columns, None if ask else use)
