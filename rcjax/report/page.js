@@ -46,7 +46,7 @@ function show() {
   for (const id of ["seconds", "tail"]) if (byId(id)) byId(id).textContent = point[id];
   byId("observed").textContent = point.observed;
   byId("members").replaceChildren(...point.rows.map(row));
-  slider.setAttribute("aria-valuetext", `${byId("counted").textContent.toLowerCase()} ${point.error}, cost ${point.cost}: ${point.cascade}`);
+  slider.setAttribute("aria-valuetext", `${byId("error_kind").textContent.toLowerCase()} ${point.error}, cost ${point.cost}: ${point.cascade}`);
   mark.setAttribute("cx", point.x);
   mark.setAttribute("cy", point.y);
   for (const [line, ends] of [[across, { x2: point.x, y1: point.y, y2: point.y }], [down, { x1: point.x, x2: point.x, y1: point.y }]])
