@@ -80,12 +80,12 @@ class Reference(Record):
         """Return a sentence on the kind of error.
 
         >>> Reference("large", "exact", "differences").describe()
-        'ErrorKind is whether answers differ from those of large (the same by exact), not whether they are right.'
+        'Counted is whether answers differ from those of large (the same by exact), not whether they are right.'
         """
         test = f"(the same by {self.same})"
         if self.counts == "errors":
             return f"Whether an answer is that of {self.model} {test} is a judge's verdict, judged_same."
-        return f"ErrorKind is whether answers differ from those of {self.model} {test}, not whether they are right."
+        return f"Counted is whether answers differ from those of {self.model} {test}, not whether they are right."
 
     @property
     def error_kind(self) -> ErrorKind:
@@ -131,9 +131,9 @@ class Scores(Record):
         """Return a sentence on the kind of error.
 
         >>> Scores(10.0).describe()
-        'ErrorKind is the score that is lost, as a share of the full score, 10.'
+        'Counted is the score that is lost, as a share of the full score, 10.'
         """
-        return f"ErrorKind is the score that is lost, as a share of the full score, {self.most:g}."
+        return f"Counted is the score that is lost, as a share of the full score, {self.most:g}."
 
     @property
     def error_kind(self) -> ErrorKind:

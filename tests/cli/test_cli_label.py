@@ -50,7 +50,9 @@ def test_labels_in_the_table_are_read_by_tune(log, rows, tmp_path):
     assert table["correct"].null_count() == 60
     assert table.select(pl.format("{} says {}", "model", "query"))["model"].to_list() == table["answer"].to_list()
     assert table["question"].to_list() == [f"What is ? {query}?" for query in table["query"]]
-    assert "is there already, and stays: give another file, or go on in it with --ask" in fail("label", log, "--out", out)
+    assert "is there already, and stays: give another file, or go on in it with --ask" in fail(
+        "label", log, "--out", out
+    )
     assert "none of its 60 rows has a label" in fail("tune", log, "--labels", out)
     truth = {(query, model): "yes" if right else "Wrong" for query, model, _, right, *_ in rows}
     table.with_columns(correct=pl.Series([truth[key] for key in table.select("query", "model").rows()])).write_csv(out)

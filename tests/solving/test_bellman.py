@@ -10,6 +10,7 @@ from helpers.cascade_references import random_models, take
 from rcjax.solving import bellman
 from rcjax.solving.bellman import SearchTables, best_cascades, list_cascades, make_plan
 from rcjax.solving.optimum import build_pair_tables
+from rcjax.solving.quadrature import PANELS
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -20,7 +21,7 @@ laid_out = jax.jit(build_pair_tables, static_argnums=4)
 quantiles = jax.jit(lambda marginal: marginal.quantile(jnp.linspace(0, 1, 30)))
 
 
-def problem(model, panels=None):
+def problem(model, panels=PANELS):
     """(tables, plan) of every subcascade of a model, on so many panels of quadrature."""
     plan = make_plan(list_cascades(model.models, "all"), len(model.models))
     return laid_out(model.marginals, model.copulas, model.cost, plan.pairs, panels), plan
@@ -77,7 +78,7 @@ def test_a_cascade_proven_after_one_round_is_the_cascade_of_all_rounds(fours, pr
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("panels", [9, None])
+@pytest.mark.parametrize("panels", [9, PANELS])
 def test_optimised_programmes_prove_as_much(fours, panels):
     """With LLVM's optimisations sums that are worked out twice may differ, and none then be the largest."""
     tables, plan = problem(fours[0], panels)

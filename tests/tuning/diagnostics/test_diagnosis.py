@@ -6,6 +6,7 @@ import json
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.cross_validation_references import dealt
 
 import rcjax
 from rcjax.logs import LogError
@@ -171,8 +172,7 @@ def test_the_promise_on_fresh_queries_is_the_frontier_that_was_tuned_replayed(fo
 def test_the_promise_in_folds_is_that_of_the_search_without_each(found, logs):
     log, promise = logs[0], found.promise
     places = [0, 8, 15]
-    fold = np.random.default_rng(0).permutation(N) % FOLDS
-    figures = []
+    fold, figures = dealt(log.queries, log.complete, FOLDS, 0), []
     for number in range(FOLDS):
         rest = without(
             log, fold == number
