@@ -202,8 +202,10 @@ def serve(settings: Settings, host: str, port: int, workers: int, announce: Call
         if workers > 1:
             _WorkerSupervisor(config, sockets).run()
         else:
-            signal.signal(signal.SIGTERM, lambda *_: None)  # Uvicorn raises it once more at its end: status 0
-            _SingleServer(config).run(sockets)
+            server = _SingleServer(config)
+            # Uvicorn raises the signal once more at its end: status 0. Before its start the signal ends the process.
+            signal.signal(signal.SIGTERM, lambda *_: None if server.started else sys.exit(0))
+            server.run(sockets)
 
 
 class _SingleServer(Server):
