@@ -115,6 +115,9 @@ def _labels_in_words(models: Sequence[str], labelled: np.ndarray, answers: int) 
 #: Code of a missing or unknown answer (`Log.answer`).
 NO_ANSWER = -1
 
+#: Least number of complete queries on which policies are judged. Of fewer, figures are of different queries.
+FEWEST_COMPLETE = 20
+
 
 class FailedCalls(NamedTuple):
     """A group of queries that went to the same models and lack usable answers of the same models."""
@@ -204,8 +207,8 @@ class Log(Cells):
 
     @property
     def has_enough_complete(self) -> bool:
-        """Whether at least 20 queries are complete, or all are."""
-        return bool(self.complete.sum() >= min(20, self.n_queries))
+        """Whether at least `FEWEST_COMPLETE` queries are complete, or all are."""
+        return bool(self.complete.sum() >= min(FEWEST_COMPLETE, self.n_queries))
 
     @property
     def comparable(self) -> Log:

@@ -245,7 +245,8 @@ def call_row(call: Call) -> dict[str, Any]:
     """Return a call as a line of a log, without its text, as JSON values."""
     query = call.query
     row: dict[str, Any] = {"call_log": VERSION, "query": query.id}
-    row |= {one.name: getattr(call, one.name) for one in fields(call) if one.name not in _NOT_IN_LINE}
+    names = [column.name for column in fields(call) if column.name not in _NOT_IN_LINE]
+    row |= {name: getattr(call, name) for name in names}
     row["logprob"] = "-inf" if call.logprob == -math.inf else call.logprob  # JSON has no infinity
     row |= {"calibrated": call.confidence, "seconds": round(call.seconds, 6), "time": row.pop("time")}
     row |= {"shadow": query.is_shadow_query, "segment": query.segment, "client": query.client}

@@ -157,9 +157,9 @@ class CallUsage:
 
     def join(self, other: CallUsage) -> None:
         """Add the usage of other requests of the call."""
-        for one in fields(self):
-            if one.name not in ("end", "slots", "questions") and not one.name.startswith("_"):
-                setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        for name in (counter.name for counter in fields(self)):
+            if name not in ("end", "slots", "questions") and not name.startswith("_"):
+                setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def money(self, price: Price | None) -> Decimal | None:
         """Return the money for the replies that report tokens, by reported costs or by price; None if unknown."""

@@ -368,11 +368,11 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> TargetPolicy:
 
 def _with_spread(rung: Policy, log: Log, level: float | None) -> Policy:
     """Add the seconds of a rung on a log, and intervals by the sampling error alone, moved to its expected figures."""
-    found, expected = _figures_on(log, rung, replay(rung, log), level), rung.expected
+    figures, expected = _figures_on(log, rung, replay(rung, log), level), rung.expected
     for name, most in (("error", 1.0), ("cost", math.inf)):
         for end in (f"{name}_low", f"{name}_high") if level is not None else ():
-            found[end] = min(max(found[end] + expected[name] - found[name], 0.0), most)
-    return dataclasses.replace(rung, expected={**found, **expected})
+            figures[end] = min(max(figures[end] + expected[name] - figures[name], 0.0), most)
+    return dataclasses.replace(rung, expected={**figures, **expected})
 
 
 def _at_target(rungs: tuple[Policy, ...], target: Target, error_kind: ErrorKind) -> AbstractPolicy:

@@ -474,11 +474,11 @@ class PolicyDecision:
         asked = [{*policy.models, *models_of(subject)} for subject in subjects]
         known = [names <= {*log.models} and log.select([*names]).complete.any() for names in asked]
         compared = [compare_policy(policy, log, subject) for subject in compress(subjects, known)]
-        cheaper = [each.rivals[0] for each in compared if each.rivals[0].cost < each.cost]
+        cheaper = [beside.rivals[0] for beside in compared if beside.rivals[0].cost < beside.cost]
         sure = NormalDist().inv_cdf((1 - ALARM / max(len(cheaper), 1)) ** (1 / looks))
         better = [rival for rival in cheaper if rival.error_difference > sure * rival.se]
         advice, reasons = "", self.reasons
-        for rival in (each.rivals[0] for each in compared if each.is_dominated):
+        for rival in (beside.rivals[0] for beside in compared if beside.is_dominated):
             if today is not None and rival.subject == name_today(today):
                 advice = f"use {rival.subject}: it has no more {noun} on these queries, for no more money"
         if better:

@@ -180,7 +180,11 @@ class PolicyCheck:
     def verdict(self) -> FindingVerdict:
         """Verdict on the primary figures: "bad" if one has drifted or the log is no fair sample, "doubtful" if one may
         have by chance."""
-        return "bad" if self.decision.alarm else worst_verdict(each for each in self.findings if each.name in PRIMARY)
+        return (
+            "bad"
+            if self.decision.alarm
+            else worst_verdict(finding for finding in self.findings if finding.name in PRIMARY)
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as JSON values, without `followed` where it is None; None for NaN."""
@@ -495,8 +499,8 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, erro
             else finding
             for finding in primary
         ]
-    since, each = None, [(error, figures.error), (money, figures.money), (beside, figures.beside)]
-    drifted = [pair for pair, finding in zip(each, primary, strict=False) if finding.verdict == "bad"]
+    since, compared = None, [(error, figures.error), (money, figures.money), (beside, figures.beside)]
+    drifted = [pair for pair, finding in zip(compared, primary, strict=False) if finding.verdict == "bad"]
     if weeks.end is not None and drifted:
         figure, values = drifted[0]
         assert figure is not None  # as it has a finding
