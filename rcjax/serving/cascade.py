@@ -29,7 +29,7 @@ from rcjax.policy.signals.answers import request_form_of
 from rcjax.serving.billing import Billing, BudgetSpentError, SpendingUnknownError, reserve_client_money
 from rcjax.serving.call_log import Call, CallLog, Query, ShadowRate, ShadowShare, check_query, make_shadow_share
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
-from rcjax.serving.exchange import Deliver, Exchange, ModelCaller, Observe, calls_of, gather_all, raise_first
+from rcjax.serving.exchange import Exchange, ModelCaller, Observe, ReceiveChunk, calls_of, gather_all, raise_first
 from rcjax.serving.failures import CascadeWarning, Failure
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import RequestMemory, openai, request_memory
@@ -221,7 +221,7 @@ class Cascade:
         *,
         options: Mapping[str, Any] | None = None,
         deadline: float | None = None,
-        deliver: Deliver | None = None,
+        deliver: ReceiveChunk | None = None,
         segment: str | None = None,
         client: str | None = None,
     ) -> Result:
@@ -233,8 +233,8 @@ class Cascade:
             options: options of this query's requests; they override the cascade's options, but not the signal's.
             deadline: seconds for the whole query. Each model but the last gets at most half of the time left; when no
                 time is left, the surest answer so far counts.
-            deliver: receives the answer of the last model, which is always kept, piece by piece while it comes. After
-                the first piece no other model can be asked: an answer that breaks off is then a failure. Exceptions of
+            deliver: receives the answer of the last model, which is always kept, chunk by chunk while it comes. After
+                the first chunk no other model can be asked: an answer that breaks off is then a failure. Exceptions of
                 `deliver` become warnings; the answer is in the result.
             segment: the query's segment, if the policy has a cascade for each segment; the log keeps it.
             client: the client's name; the log keeps it.
@@ -344,7 +344,7 @@ class Cascade:
         self,
         query: Query,
         end: float | None = None,
-        deliver: Deliver | None = None,
+        deliver: ReceiveChunk | None = None,
         exchanges: list[Exchange] | None = None,
     ) -> tuple[Result, _PendingShadowCalls | None]:
         """Return the result and, for a shadow query, its shadow calls, which are still to be made; None without any."""
@@ -458,7 +458,7 @@ class Cascade:
                 self._model_caller.log_unasked(query, model)
 
     async def _run_cascade(
-        self, policy: Policy, query: Query, end: float | None, exchanges: list[Exchange], deliver: Deliver | None
+        self, policy: Policy, query: Query, end: float | None, exchanges: list[Exchange], deliver: ReceiveChunk | None
     ) -> Result:
         """Ask model after model until one is sure enough or the time is up; two at once if an agreement needs both."""
         model: str | None = policy.first_model
@@ -494,7 +494,7 @@ class Cascade:
         return make_result(query, *_best_so_far(exchanges), exchanges)
 
     async def _fall_back(
-        self, failed: Result, end: float | None, exchanges: list[Exchange], deliver: Deliver | None
+        self, failed: Result, end: float | None, exchanges: list[Exchange], deliver: ReceiveChunk | None
     ) -> Result:
         """Ask the fallbacks, as far as time and money allow, unless there is a reply or the request was refused."""
         has_reply = failed.completion is not None or any(exchange.is_delivered for exchange in exchanges)

@@ -246,20 +246,20 @@ _MAX_CALL_LENGTH = 10_000  # characters of arguments: the JSON of longer ones is
 
 @dataclass(slots=True)
 class _StreamedToolCall:
-    """A tool call, assembled from its pieces; the first id, type and name count."""
+    """A tool call, assembled from its chunks; the first id, type and name count."""
 
     number: int
     labels: dict[str, str] = field(default_factory=dict)
     """Its id and its type."""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
-    """The pieces of the arguments."""
+    """The chunks of the arguments."""
     length: int = 0
     """Characters of the arguments."""
 
-    def add(self, piece: Mapping[str, Any], function: Mapping[str, Any]) -> None:
-        """Add a piece of the call."""
-        self.labels = {label: piece[label] for label in ("id", "type") if _is_text(piece.get(label))} | self.labels
+    def add(self, chunk: Mapping[str, Any], function: Mapping[str, Any]) -> None:
+        """Add a chunk of the call."""
+        self.labels = {label: chunk[label] for label in ("id", "type") if _is_text(chunk.get(label))} | self.labels
         self.name = self.name or (function["name"] if _is_text(function.get("name")) else "")
         if _is_text(function.get("arguments")):
             self.arguments.append(function["arguments"])
@@ -272,9 +272,9 @@ class _StreamedToolCall:
         return is_closed and read_json("".join(self.arguments)) is not None
 
     def is_followed_by(self, call_id: object, name: object) -> bool:
-        """Return whether a piece with this id and name begins another call.
+        """Return whether a chunk with this id and name begins another call.
 
-        Some servers repeat the id and the name in every piece; others draw a new id for each piece of one call.
+        Some servers repeat the id and the name in every chunk; others draw a new id for each chunk of one call.
         """
         is_new_id = _is_text(call_id) and call_id != self.labels.get("id")
         if is_new_id and "id" in self.labels:
@@ -290,12 +290,12 @@ class _StreamedToolCall:
 
 @dataclass(slots=True)
 class StreamedToolCalls:
-    """The tool calls of a streamed choice, whose pieces are numbered so that the pieces of a call share an index.
+    """The tool calls of a streamed choice, whose chunks are numbered so that the chunks of a call share an index.
 
     Some servers leave the index out, or give all calls the index 0: then a new id or a new name begins a new call.
 
     >>> calls = [{"index": 0, "id": name, "function": {"name": name}} for name in "ab"]
-    >>> [piece["index"] for piece in map(StreamedToolCalls().add, calls)]
+    >>> [chunk["index"] for chunk in map(StreamedToolCalls().add, calls)]
     [0, 1]
     """
 
@@ -305,22 +305,22 @@ class StreamedToolCalls:
     """The last call by each index and id that the server sent; under None the last call of all."""
     _next: int = 0
 
-    def add(self, piece: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Add a piece of a call, and return it with the call's number, and its arguments as text."""
-        function = as_object(piece.get("function"))
+    def add(self, chunk: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Add a chunk of a call, and return it with the call's number, and its arguments as text."""
+        function = as_object(chunk.get("function"))
         if isinstance(function.get("arguments"), Mapping):
             function = {**function, "arguments": json.dumps(function["arguments"])}
-            piece = {**piece, "function": function}
-        index = piece["index"] if type(piece.get("index")) is int else None
-        call_id = piece["id"] if _is_text(piece.get("id")) else None
+            chunk = {**chunk, "function": function}
+        index = chunk["index"] if type(chunk.get("index")) is int else None
+        call_id = chunk["id"] if _is_text(chunk.get("id")) else None
         call = self._latest.get(call_id if index is None and call_id in self._latest else index)
         if call is None or call.is_followed_by(call_id, function.get("name")):
             number = self._next if index is None or index in self.calls else index
             self._next = max(self._next, number + 1)
             call = self.calls[number] = _StreamedToolCall(number)
         self._latest |= dict.fromkeys((None, index, call_id), call)
-        call.add(piece, function)
-        return {**piece, "index": call.number}
+        call.add(chunk, function)
+        return {**chunk, "index": call.number}
 
 
 def _is_text(value: Any) -> bool:
@@ -369,12 +369,12 @@ class Assembly:
         return {**chunk, "choices": choices}
 
     def _add_calls(self, choice: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Add the pieces of tool calls in a choice, and return it with these pieces numbered."""
+        """Add the chunks of tool calls in a choice, and return it with these chunks numbered."""
         delta = as_object(choice.get("delta"))
         if not isinstance(delta.get("tool_calls"), list):
             return choice
         calls = self.tool_calls[choice.get("index", 0)]
-        numbered = [calls.add(piece) for piece in objects_in(delta["tool_calls"])]
+        numbered = [calls.add(chunk) for chunk in objects_in(delta["tool_calls"])]
         return {**choice, "delta": {**delta, "tool_calls": numbered}}
 
     def completion(self, usage: CallUsage) -> dict[str, Any]:

@@ -39,8 +39,8 @@ from rcjax.serving.usage import CallUsage, Pace, reply_samples
 
 
 @dataclass(frozen=True, slots=True)
-class DeliveredChunk:
-    """A piece of an answer that is delivered while it comes, because the policy keeps it in any case."""
+class AnswerChunk:
+    """A chunk of an answer that is delivered while it comes, because the policy keeps it in any case."""
 
     model: str
     """The model that answers, by its name in the policy."""
@@ -51,8 +51,8 @@ class DeliveredChunk:
     """The chunk of the completion, as the endpoint sent it; None after the last."""
 
 
-Deliver = Callable[[DeliveredChunk], Awaitable[None]]
-"""Receives each piece of an answer when it comes."""
+ReceiveChunk = Callable[[AnswerChunk], Awaitable[None]]
+"""Receives each chunk of an answer when it comes."""
 
 SendRequest = Callable[[CompletionRequest, CallUsage], Awaitable[Mapping[str, Any]]]
 """Sends a request and returns the completion. Updates the usage; raises CallError."""
@@ -91,7 +91,7 @@ class Exchange:
     is_check_reported: bool = False
     """Whether the check has reported its cost."""
     is_delivered: bool = False
-    """Whether a piece of the answer has been delivered, so that no other model may answer."""
+    """Whether a chunk of the answer has been delivered, so that no other model may answer."""
     pace: Pace | None = None
     """The pace of the model's answers, by which interrupted answers are estimated; None to estimate by bytes alone."""
     call: Call = field(init=False, repr=False)
@@ -264,24 +264,24 @@ _MAX_HELD_CHUNKS = 1_000  # chunks without content that wait for the first conte
 
 
 @dataclass(slots=True)
-class Delivery:
-    """Delivers the chunks of an answer, from the first chunk with content on.
+class ChunkForwarder:
+    """Forwards the chunks of an answer to a receiver, from the first chunk with content on.
 
     An answer without content is a failure, after which the next model is asked.
     """
 
-    deliver: Deliver
-    piece: DeliveredChunk
-    """The fields that all pieces share."""
+    deliver: ReceiveChunk
+    template: AnswerChunk
+    """The fields that all chunks share."""
     has_begun: bool = False
     problem: str | None = None
-    """The receiver's exception, after which no piece is delivered; the answer is read to its end."""
+    """The receiver's exception, after which no chunk is delivered; the answer is read to its end."""
     seconds_waited: float = 0.0
     """Seconds in which the answer waited for the receiver."""
     _waiting: list[Mapping[str, object]] = field(default_factory=list)
 
     async def forward(self, chunk: Mapping[str, Any]) -> None:
-        """Deliver a chunk, or hold it back until one has content."""
+        """Forward a chunk, or hold it back until one has content."""
         others = (value for name, value in chunk.items() if name not in _USUAL_FIELDS)  # a moderation of the prompt
         if not chunk["choices"] and all(value is None for value in others):  # it has the usage of this request only
             return
@@ -298,7 +298,7 @@ class Delivery:
             await self._deliver(None)
 
     async def flush(self) -> None:
-        """Deliver the chunks that wait."""
+        """Forward the chunks that wait."""
         waiting, self._waiting = self._waiting, []
         for chunk in waiting:
             self.has_begun = True
@@ -309,7 +309,7 @@ class Delivery:
             return
         start = time.monotonic()
         try:
-            await self.deliver(replace(self.piece, chunk=chunk))
+            await self.deliver(replace(self.template, chunk=chunk))
         except Exception as problem:  # the answer is paid for: it is read to its end, and logged
             self.problem = describe_fault(problem)
         finally:
@@ -376,7 +376,7 @@ class ModelCaller:
         exchanges: list[Exchange],
         seconds: float | None = None,
         *,
-        deliver: Deliver | None = None,
+        deliver: ReceiveChunk | None = None,
     ) -> Exchange:
         """Ask a model and log the call. A server's failure is recorded in the exchange, not raised.
 
@@ -390,11 +390,11 @@ class ModelCaller:
         """
         exchange = Exchange(query, model, self.endpoints[model], pace=self._paces[model])
         exchange.usage.slots = self._shadow_slots if query.is_shadow_call else self._slots
-        delivery: Delivery | None = None
+        forwarder: ChunkForwarder | None = None
         send_question: SendRequest = self._send
         if deliver is not None:
-            delivery = Delivery(deliver, DeliveredChunk(model, query, calls_of(exchanges)))
-            send_question = partial(self._forward, delivery, exchange.endpoint)
+            forwarder = ChunkForwarder(deliver, AnswerChunk(model, query, calls_of(exchanges)))
+            send_question = partial(self._forward, forwarder, exchange.endpoint)
         try:
             try:
                 async with asyncio.timeout(seconds) as timer:
@@ -402,7 +402,7 @@ class ModelCaller:
                     await exchange.run(send_question, self._send, self._checks)
             except TimeoutError:
                 exchange.fail(connection_error(timed_out=True))
-                if delivery is not None and delivery.seconds_waited > (seconds or 0.0) / 2:  # no fault of the model
+                if forwarder is not None and forwarder.seconds_waited > (seconds or 0.0) / 2:  # no fault of the model
                     exchange.error, exchange.error_kind = "cancelled: the client reads too slowly", "cancelled"
                     exchange.failure = None
             if exchange.text is not None:  # there is an answer: the error is why it has no confidence
@@ -417,18 +417,18 @@ class ModelCaller:
             exchange.end(policy, self._record_of(model, query))
             exchanges.append(exchange)  # before warnings, which a filter may turn into exceptions: it is paid
             self._report(exchange)
-        if delivery is not None:
-            exchange.is_delivered = delivery.has_begun
-        self._warn_of(exchange, delivery)
+        if forwarder is not None:
+            exchange.is_delivered = forwarder.has_begun
+        self._warn_of(exchange, forwarder)
         return exchange
 
-    def _warn_of(self, exchange: Exchange, delivery: Delivery | None) -> None:
+    def _warn_of(self, exchange: Exchange, forwarder: ChunkForwarder | None) -> None:
         """Warn, once each, of a confidence that cannot be read and of a failed delivery."""
         if exchange.no_confidence is not None:
             problem = f"model {exchange.model}: its confidence cannot be read: {exchange.no_confidence}"
             self._warn_once(exchange.model, problem)
-        if delivery is not None and delivery.problem is not None:
-            self._warn_once("deliver", f"deliver= failed: {delivery.problem}: the answer is in the result")
+        if forwarder is not None and forwarder.problem is not None:
+            self._warn_once("deliver", f"deliver= failed: {forwarder.problem}: the answer is in the result")
 
     async def _send(self, request: CompletionRequest, usage: CallUsage) -> Mapping[str, Any]:
         """Send a request and return its completion."""
@@ -436,15 +436,15 @@ class ModelCaller:
         return await complete(replace(request, options=options), usage)
 
     async def _forward(
-        self, delivery: Delivery, endpoint: Endpoint, request: CompletionRequest, usage: CallUsage
+        self, forwarder: ChunkForwarder, endpoint: Endpoint, request: CompletionRequest, usage: CallUsage
     ) -> Mapping[str, Any]:
-        """Send a request, and deliver the answer piece by piece while it comes; answers that vote are not delivered."""
+        """Send a request, and deliver the answer chunk by chunk while it comes; answers that vote are not delivered."""
         if endpoint.votes > 1 or (endpoint.signal is not None and request.options.get("n", 1) != 1):
             return await self._send(request, usage)
-        completion = await stream(request, usage, delivery.forward)
+        completion = await stream(request, usage, forwarder.forward)
         if endpoint.signal is None:
-            await delivery.flush()
-        await delivery.end()
+            await forwarder.flush()
+        await forwarder.end()
         return completion
 
     async def close(self) -> None:

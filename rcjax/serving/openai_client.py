@@ -1,6 +1,6 @@
 """OpenAI-compatible endpoints: their clients, one request, its reply or its failure, without secrets.
 
-Replies have limits, and pieces of streams take turns on the event loop.
+Replies have limits, and chunks of streams take turns on the event loop.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def make_api_client(
     Args:
         base_url: the endpoint's address without a query; None is OpenAI's.
         key: the key.
-        timeout: seconds for a reply, or for each piece of a stream.
+        timeout: seconds for a reply, or for each chunk of a stream.
         query: query of all requests.
         connect: seconds for a connection; by default as for a reply.
         retries: number of retries of a request.
@@ -182,8 +182,8 @@ class FairQueue:
             loop.call_soon(self._next, loop)
 
 
-#: (number, every) of the queue of each kind of work: a piece of a stream takes .5 ms, a new request 1 to 2 ms.
-QUEUES = {"pieces": (1, 3), "requests": (4, 1)}
+#: (number, every) of the queue of each kind of work: a chunk of a stream takes .5 ms, a new request 1 to 2 ms.
+QUEUES = {"chunks": (1, 3), "requests": (4, 1)}
 
 _QUEUES_BY_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, FairQueue]] = WeakKeyDictionary()
 
@@ -209,15 +209,15 @@ class LimitedStream(HTTP.AsyncByteStream):
 
     def __init__(self, response: Any, max_bytes: int) -> None:
         self._response, self._stream, self._max_bytes = response, response.stream, max_bytes
-        self._by_pieces = False
+        self._by_chunks = False
 
-    def read_by_pieces(self) -> None:
-        """Allow four times as many bytes without a time limit, in pieces that take turns with other streams' pieces."""
-        self._by_pieces, self._max_bytes = True, _STREAM_FACTOR * self._max_bytes
+    def read_by_chunks(self) -> None:
+        """Allow four times as many bytes without a time limit, in chunks that take turns with other streams' chunks."""
+        self._by_chunks, self._max_bytes = True, _STREAM_FACTOR * self._max_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size, loop, request = 0, asyncio.get_running_loop(), self._response.request
-        seconds = None if self._by_pieces else request.extensions.get("timeout", {}).get("read")
+        seconds = None if self._by_chunks else request.extensions.get("timeout", {}).get("read")
         end = None if seconds is None else loop.time() + seconds
         async for part in _read_parts(self._stream):
             size += len(part)
@@ -226,8 +226,8 @@ class LimitedStream(HTTP.AsyncByteStream):
             if size > self._max_bytes:
                 self._response.extensions.setdefault(NOT_READ, f"larger than {self._max_bytes:,} bytes")
                 return
-            if self._by_pieces:
-                turns = fair_queue("pieces")
+            if self._by_chunks:
+                turns = fair_queue("chunks")
                 for start in range(0, len(part), _TURN_BYTES):
                     await turns.wait_turn()
                     yield part[start : start + _TURN_BYTES]
@@ -390,7 +390,7 @@ async def stream(request: CompletionRequest, usage: CallUsage, forward: ForwardC
 async def _read_stream(response: Any, assembly: Assembly, usage: CallUsage, forward: ForwardChunk) -> None:
     """Read a streamed response to its end: assemble its chunks, and forward those before a failure."""
     if isinstance(response.stream, LimitedStream):
-        response.stream.read_by_pieces()
+        response.stream.read_by_chunks()
     start = time.perf_counter()
     async with (
         aclosing(response),
@@ -405,12 +405,12 @@ async def _read_stream(response: Any, assembly: Assembly, usage: CallUsage, forw
             start = time.perf_counter()
 
 
-async def _lines(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
-    """Yield the lines of a text that comes in pieces. Only a line feed ends a line, unlike in `splitlines`."""
+async def _lines(chunks: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
+    """Yield the lines of a text that comes in chunks. Only a line feed ends a line, unlike in `splitlines`."""
     parts: list[bytes] = []
     size = 0
-    async for piece in pieces:
-        first, *others = piece.split(b"\n")
+    async for chunk in chunks:
+        first, *others = chunk.split(b"\n")
         parts.append(first)
         size = size + len(first) if not others else len(others[-1])
         if size > MAX_REPLY_BYTES:

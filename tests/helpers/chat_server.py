@@ -88,7 +88,7 @@ def events_of(body, counted=False):
 
 
 def _deltas(choice):
-    """(delta, log-probabilities) for each piece of a message."""
+    """(delta, log-probabilities) for each chunk of a message."""
     message = choice["message"]
     others = {name: value for name, value in message.items() if name not in ("role", "content", "tool_calls")}
     yield {"role": message["role"], "content": "", **others}, None

@@ -61,7 +61,7 @@ def alone():
 def booked(response, *, streamed, deadline=60.0, **options):
     """(the money that a question has cost, of each call whether it is an estimate)."""
 
-    async def deliver(piece):
+    async def deliver(chunk):
         pass
 
     how = {"asking": {"deadline": deadline, "deliver": deliver if streamed else None}, "retries": 1}
@@ -106,7 +106,7 @@ def test_an_abandoned_answer_costs_the_mean_at_least_and_the_limit_at_most(strea
 def test_an_abandoned_request_without_text_costs_the_mean_at_least(content, streamed):
     """It reserves as much."""
 
-    async def deliver(piece):
+    async def deliver(chunk):
         pass
 
     async def main():
@@ -166,7 +166,7 @@ UNTOLD = {
 
 
 def leave(service, body, path):
-    """Ask, read no more than the first pieces of an answer, and be gone."""
+    """Ask, read no more than the first chunks of an answer, and be gone."""
     before = len(service.server.requests)
     with contextlib.closing(http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=30)) as connection:
         connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})

@@ -200,7 +200,7 @@ def test_a_stream_that_breaks_off_says_so_after_what_came(kind, ends, words, mon
     assert (str(problem.value), problem.value.failure, usage.attempts) == (words, failure, 1)
 
 
-def test_pieces_that_came_before_a_connection_broke_are_handed_on(monkeypatch):
+def test_chunks_that_came_before_a_connection_broke_are_handed_on(monkeypatch):
     """However late they are read: aiohttp drops what it holds when it sees the end."""
     number, chunks, gone = 1000, [], asyncio.Event()
 

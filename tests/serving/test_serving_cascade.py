@@ -396,7 +396,7 @@ def test_shadow_queries_are_drawn_again_once_others_have_ended():
     assert all(result.query.is_shadow_query for result in asyncio.run(main()))
 
 
-def test_a_failing_receiver_of_pieces_is_a_warning(tmp_path):
+def test_a_failing_receiver_of_chunks_is_a_warning(tmp_path):
     behave = script(small=good("B", UNSURE), middle=good("B", UNSURE), large=Response(completion("one two three")))
     with (
         CallLog(tmp_path / "calls.jsonl") as log,

@@ -1,4 +1,4 @@
-"""Tool calls in streams whose pieces do not say, or say wrongly, which call each belongs to."""
+"""Tool calls in streams whose chunks do not say, or say wrongly, which call each belongs to."""
 
 import asyncio
 import json
@@ -14,30 +14,30 @@ ROME, UTC, OSLO = '{"city":"Rome"}', '{"tz":"UTC"}', '{"city":"Oslo"}'
 WEATHER_AND_CLOCK = [("weather", ROME), ("clock", UTC)]
 
 
-def piece(name=None, arguments="", **more):
+def chunk(name=None, arguments="", **more):
     return {**more, "function": {**({} if name is None else {"name": name}), "arguments": arguments}}
 
 
 def halves(name, arguments, **more):
-    """A call that begins with its name, and goes on with its arguments in two pieces."""
-    return [[piece(name, **more)], [piece(arguments=arguments[:5], **more)], [piece(arguments=arguments[5:], **more)]]
+    """A call that begins with its name, and goes on with its arguments in two chunks."""
+    return [[chunk(name, **more)], [chunk(arguments=arguments[:5], **more)], [chunk(arguments=arguments[5:], **more)]]
 
 
 #: By what servers do: the calls of each delta, and the calls that they are.
 STREAMS = {
     "index 0 for all, new ids (Gemini)": (
-        [[piece("weather", ROME, index=0, id="a")], [piece("clock", UTC, index=0, id="b")]],
+        [[chunk("weather", ROME, index=0, id="a")], [chunk("clock", UTC, index=0, id="b")]],
         WEATHER_AND_CLOCK,
     ),
-    "index 0 for all, no ids": ([[piece("weather", ROME, index=0), piece("clock", UTC, index=0)]], WEATHER_AND_CLOCK),
-    "no index": ([[piece("weather", ROME, id="a"), piece("clock", UTC, id="b")]], WEATHER_AND_CLOCK),
+    "index 0 for all, no ids": ([[chunk("weather", ROME, index=0), chunk("clock", UTC, index=0)]], WEATHER_AND_CLOCK),
+    "no index": ([[chunk("weather", ROME, id="a"), chunk("clock", UTC, id="b")]], WEATHER_AND_CLOCK),
     "no index, one function, no ids": (
-        [[piece("weather", ROME)], [piece("weather", OSLO)]],
+        [[chunk("weather", ROME)], [chunk("weather", OSLO)]],
         [("weather", ROME), ("weather", OSLO)],
     ),
-    "no index, no id, without arguments": ([[piece("ping")], [piece("pong")]], [("ping", ""), ("pong", "")]),
-    "no index, in pieces": ([*halves("weather", ROME), *halves("clock", UTC)], WEATHER_AND_CLOCK),
-    "no index, an id in each piece, mingled": (
+    "no index, no id, without arguments": ([[chunk("ping")], [chunk("pong")]], [("ping", ""), ("pong", "")]),
+    "no index, in chunks": ([*halves("weather", ROME), *halves("clock", UTC)], WEATHER_AND_CLOCK),
+    "no index, an id in each chunk, mingled": (
         [
             delta
             for both in zip(halves("weather", ROME, id="a"), halves("clock", UTC, id="b"), strict=True)
@@ -46,29 +46,29 @@ STREAMS = {
         WEATHER_AND_CLOCK,
     ),
     "index null": (
-        [[piece("weather", ROME, index=None, id="a")], [piece("clock", UTC, index=None, id="b")]],
+        [[chunk("weather", ROME, index=None, id="a")], [chunk("clock", UTC, index=None, id="b")]],
         WEATHER_AND_CLOCK,
     ),
-    "id and name in each piece": (
-        [[piece("weather", ROME[:5], index=0, id="a")], [piece("weather", ROME[5:], index=0, id="a")]],
+    "id and name in each chunk": (
+        [[chunk("weather", ROME[:5], index=0, id="a")], [chunk("weather", ROME[5:], index=0, id="a")]],
         WEATHER_AND_CLOCK[:1],
     ),
-    "a new id for each piece (vLLM)": (
+    "a new id for each chunk (vLLM)": (
         [
-            [piece("weather", index=0, id="1")],
-            *[[piece(arguments=ROME[i], index=0, id=f"_{i}")] for i in range(len(ROME))],
+            [chunk("weather", index=0, id="1")],
+            *[[chunk(arguments=ROME[i], index=0, id=f"_{i}")] for i in range(len(ROME))],
         ],
         WEATHER_AND_CLOCK[:1],
     ),
     "empty ids and names after the first": (
-        [[piece("weather", ROME[:5], index=0, id="a")], [piece("", ROME[5:], index=0, id="")]],
+        [[chunk("weather", ROME[:5], index=0, id="a")], [chunk("", ROME[5:], index=0, id="")]],
         WEATHER_AND_CLOCK[:1],
     ),
     "numbered from 1, the wrong way round": (
-        [[piece("weather", ROME, index=2)], [piece("clock", UTC, index=1)]],
+        [[chunk("weather", ROME, index=2)], [chunk("clock", UTC, index=1)]],
         WEATHER_AND_CLOCK,
     ),
-    "arguments as an object": ([[piece("weather", {"city": "Rome"}, id="a")]], [("weather", '{"city": "Rome"}')]),
+    "arguments as an object": ([[chunk("weather", {"city": "Rome"}, id="a")]], [("weather", '{"city": "Rome"}')]),
 }
 
 
@@ -87,7 +87,7 @@ def called(calls):
 
 
 @pytest.mark.parametrize("name", [*STREAMS])
-def test_pieces_of_tool_calls_are_joined(name):
+def test_chunks_of_tool_calls_are_joined(name):
     deltas, expected = STREAMS[name]
 
     async def lines():
@@ -112,13 +112,13 @@ def test_calls_reach_clients_of_both_apis(index):
     tools = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("weather", "clock")]
     with gateway(None, lambda *_: Response(split_into_chunks(deltas, index))) as service:
         reply = service.ask(model="large", tools=tools, stream=True)
-        pieces = [
+        chunks = [
             call
             for event in reply.events[:-1]
             for choice in event["choices"]
             for call in choice["delta"].get("tool_calls") or ()
         ]
-        assert [(call["index"], *called([call])[0]) for call in pieces] == [
+        assert [(call["index"], *called([call])[0]) for call in chunks] == [
             (number, *call) for number, call in enumerate(expected)
         ]
         flat = [{"type": "function", **tool["function"]} for tool in tools]

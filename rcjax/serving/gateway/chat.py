@@ -25,7 +25,7 @@ from rcjax.serving.billing import BudgetSpentError, SpendingUnknownError, reserv
 from rcjax.serving.call_log import Query
 from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.completions import text_or_calls
-from rcjax.serving.exchange import DeliveredChunk, Exchange, calls_of
+from rcjax.serving.exchange import AnswerChunk, Exchange, calls_of
 from rcjax.serving.gateway.api_errors import ApiError, money_error, upstream_error
 from rcjax.serving.gateway.catalog import Catalog, Deployment, Settings
 from rcjax.serving.gateway.chat_request import ChatRequest, id_headers, parse_chat_request, read_object
@@ -185,7 +185,7 @@ class RequestHandler:
     _head: Mapping[str, object] = field(default_factory=dict)
     """The fields that all chunks of a stream share."""
     _delivery_problem: Exception | None = None
-    """The exception because of which a piece of the stream was not sent."""
+    """The exception because of which a chunk of the stream was not sent."""
 
     def __post_init__(self) -> None:
         self._deployment = deployment = self.catalog.policies.get(self.request.model)
@@ -272,7 +272,7 @@ class RequestHandler:
                 query.id,
                 options=query.options,
                 deadline=self._seconds_left,
-                deliver=self._send_piece if self.request.stream and not self.request.fields.get("tools") else None,
+                deliver=self._receive_chunk if self.request.stream and not self.request.fields.get("tools") else None,
                 segment=query.segment,
                 client=query.client,
             )
@@ -290,7 +290,7 @@ class RequestHandler:
         exchanges, model_caller = list[Exchange](), self.catalog.unjudged_model_caller
         with self._reserve_model(deployment, partial(model_caller.estimate_cost, query)) as model:
             try:
-                deliver = self._send_piece if self.request.stream else None
+                deliver = self._receive_chunk if self.request.stream else None
                 exchange = await model_caller.call(query, model, None, exchanges, self._seconds_left, deliver=deliver)
             finally:  # a client that disconnects still pays for the calls made
                 self.metrics.count_cost(self.request.model, math.fsum(call.cost for call in calls_of(exchanges)))
@@ -313,20 +313,20 @@ class RequestHandler:
         billing.catch_up()
         return billing.choose_and_reserve(candidates, estimate_cost, self.context.client.name)
 
-    async def _send_piece(self, piece: DeliveredChunk) -> None:
-        """Send a piece of a stream."""
+    async def _receive_chunk(self, received: AnswerChunk) -> None:
+        """Send a chunk of a stream to the client."""
         try:
-            if piece.chunk is not None:
-                await self._send_chunk(piece, piece.chunk)
+            if received.chunk is not None:
+                await self._send_chunk(received, received.chunk)
             elif not self.request.includes_usage:  # the client need not wait for the signal's second question
                 await self.responder.end_stream()
         except Exception as problem:  # the delivery turns it into a warning, so `answer` raises it
             self._delivery_problem = problem
             raise
 
-    async def _send_chunk(self, piece: DeliveredChunk, chunk: Mapping[str, Any]) -> None:
+    async def _send_chunk(self, received: AnswerChunk, chunk: Mapping[str, Any]) -> None:
         if not self._first_report:
-            self._first_report = self._make_report(piece, self._status) | {"cost": None}  # it is not known yet
+            self._first_report = self._make_report(received, self._status) | {"cost": None}  # it is not known yet
             usage = {"usage": None} if self.request.includes_usage else {}
             self._head = _make_head(self._first_report, chunk, _CHUNK) | usage
         headers = {} if self.responder.has_begun else _make_headers(self._first_report)
@@ -360,7 +360,7 @@ class RequestHandler:
             await self.responder.send_event(chunk, headers)
         await self.responder.end_stream()
 
-    def _make_report(self, known: DeliveredChunk | Result, status: str) -> dict[str, Any]:
+    def _make_report(self, known: AnswerChunk | Result, status: str) -> dict[str, Any]:
         """Return the report of the cascade so far: the field `rcjax` of the answer."""
         deployment = self._deployment
         models = [call.model for call in known.calls]

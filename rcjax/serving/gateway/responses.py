@@ -260,7 +260,7 @@ class _Item:
 
     index: int
     head: Mapping[str, object]
-    """Fields that are not streamed in pieces, such as the id and the type."""
+    """Fields that are not streamed in chunks, such as the id and the type."""
     texts: dict[str, list[str]] = field(default_factory=dict)
     """Pieces of each part by its kind: "output_text", "refusal", "reasoning_text" or, in a call, the arguments."""
     logprobs: list[Event] = field(default_factory=list)
@@ -273,7 +273,7 @@ class _Item:
         return {**self.head, "status": status, "content": [self._part_to_json(kind) for kind in self.texts]}
 
     def add(self, kind: str, text: str, logprobs: Sequence[Event] = ()) -> Iterator[Event]:
-        """Add a piece to a part, which may be new, and yield its events."""
+        """Add a chunk to a part, which may be new, and yield its events."""
         if kind not in self.texts:
             self.texts[kind] = []
             yield self._event(kind, "content_part.added", {"part": self._part_to_json(kind)})

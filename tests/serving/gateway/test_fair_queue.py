@@ -1,4 +1,4 @@
-"""Streams take turns: waiting pieces are sent by one write, and other requests are answered in between."""
+"""Streams take turns: waiting chunks are sent by one write, and other requests are answered in between."""
 
 import asyncio
 import statistics
@@ -13,12 +13,12 @@ from rcjax.serving.openai_client import QUEUES, FairQueue
 
 
 def test_streams_take_turns_and_the_loop_turns_between_them():
-    """While a thousand pieces wait, another task has its turns of the loop."""
-    (at_once, every), taken = QUEUES["pieces"], []
+    """While a thousand chunks wait, another task has its turns of the loop."""
+    (at_once, every), taken = QUEUES["chunks"], []
     turns = FairQueue(at_once, every)
 
-    async def stream(name, pieces):
-        for _ in range(pieces):
+    async def stream(name, chunks):
+        for _ in range(chunks):
             await turns.wait_turn()
             taken.append(name)
 
@@ -78,7 +78,7 @@ class Reader:
             self.bodies.append((message["body"], message["more_body"]))
 
 
-def test_waiting_pieces_are_sent_in_order_by_one_write():
+def test_waiting_chunks_are_sent_in_order_by_one_write():
     async def main():
         reader = Reader()
         responder = Responder(reader.send)
@@ -160,7 +160,7 @@ def test_an_error_of_a_write_is_raised():
 
 @pytest.mark.thorough
 def test_requests_are_answered_beside_streams_that_fill_the_loop():
-    (_, _, ready, cheap), pieces, _ = measure(100, 0, 5.0)
+    (_, _, ready, cheap), chunks, _ = measure(100, 0, 5.0)
     assert statistics.median(ready) < 0.1
     assert statistics.median(cheap) < 0.5  # before streams took turns, none was answered within a minute
-    assert pieces > 500
+    assert chunks > 500

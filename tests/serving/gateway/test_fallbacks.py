@@ -103,7 +103,7 @@ def test_what_is_no_failure_of_all_models_falls_back_to_none():
         assert service.ask().json["model"] == "large"
 
 
-def test_an_answer_that_breaks_off_after_its_first_piece_falls_back_to_none():
+def test_an_answer_that_breaks_off_after_its_first_chunk_falls_back_to_none():
     def behave(request, headers):
         is_middle = request["model"] == "org/middle"
         chunk = {"choices": [{"index": 0, "delta": {"content": "A"}, "finish_reason": None}]}

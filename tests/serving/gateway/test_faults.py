@@ -239,7 +239,7 @@ def test_a_stream_that_waits_for_its_answer_is_kept_open_by_comments(monkeypatch
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
 def test_a_stream_that_pauses_is_kept_open_by_comments(monkeypatch, path):
-    """A model may think between two pieces."""
+    """A model may think between two chunks."""
     gate = threading.Event()
 
     async def pausing(head, reader, writer):

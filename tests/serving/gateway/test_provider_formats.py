@@ -53,7 +53,7 @@ def test_a_judged_reply_is_kept_or_the_next_model_is_asked(service, name):
 
 @pytest.mark.parametrize("name", STREAMED)
 def test_a_streamed_reply_ends_with_its_finish_reason_or_an_error(service, name):
-    """The request names the model, so that the answer is passed on piece by piece."""
+    """The request names the model, so that the answer is passed on chunk by chunk."""
     service.forget()
     quirk, before = QUIRKS[name], spent(service)
     reply = service.ask(name, model="small", stream=True)

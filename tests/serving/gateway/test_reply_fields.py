@@ -170,7 +170,7 @@ def test_tokens_of_all_models_asked_are_summed(service):
     }
 
 
-def test_halves_of_a_character_pass_in_two_pieces(service):
+def test_halves_of_a_character_pass_in_two_chunks(service):
     """Some servers cut between the two surrogates of a character: joined, the character is whole."""
     head, *_, end, done = events_of(completion("?"))
     halves = [

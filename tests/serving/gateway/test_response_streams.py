@@ -56,7 +56,7 @@ def test_a_policy_that_abstains():
 
 
 def test_the_protocol_of_a_stream(service):
-    """A stream that is held back and sent at once, or piece by piece; with calls of tools; of a named model."""
+    """A stream that is held back and sent at once, or chunk by chunk; with calls of tools; of a named model."""
     service.server.behave = behave = ActingModels()
     for unsure, fields in (
         ((), {}),
@@ -107,7 +107,7 @@ def test_reasoning_is_an_item_of_its_own(service, name):
 
 
 def test_a_stream_that_breaks_off_is_a_failed_response(service):
-    """The response has the pieces so far; clients raise the event before the last."""
+    """The response has the chunks so far; clients raise the event before the last."""
     service.server.behave = lambda *_: BREAKS_OFF
     reply, _ = sent(service, model="large", stream=True)
     *before, error, last = events_of(reply)

@@ -66,7 +66,7 @@ ASKED = [((), "small", 1), (("small",), "middle", 2), (("small", "middle"), "lar
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("unsure", "model", "asked"), ASKED)
 def test_every_signal(service, unsure, model, asked, stream):
-    """The client gets the answer of the sure model, whole or in pieces, and no draft of an earlier model.
+    """The client gets the answer of the sure model, whole or in chunks, and no draft of an earlier model.
 
     The answer of the last model is kept in any case: the model is not asked whether it is right.
     """
@@ -104,7 +104,7 @@ def test_every_signal(service, unsure, model, asked, stream):
 @pytest.mark.parametrize("unsure", [(), ("small", "middle")])
 @pytest.mark.parametrize("usage", [{}, {"stream_options": {"include_usage": True}}])
 def test_a_stream_has_one_report(service, unsure, usage):
-    """A client may add up the costs of all pieces. The report is in the last piece, whether or not models stream."""
+    """A client may add up the costs of all chunks. The report is in the last chunk, whether or not models stream."""
     service.server.behave.unsure, service.server.behave.failing = unsure, ()
     *events, done = service.ask("Which city?", stream=True, **usage).events
     assert done == "[DONE]"

@@ -1,4 +1,4 @@
-"""A query with options and a deadline of its own, and an answer that comes in pieces."""
+"""A query with options and a deadline of its own, and an answer that comes in chunks."""
 
 import asyncio
 import math
@@ -14,18 +14,18 @@ from rcjax._base.tokens import Price
 from rcjax.policy import signals
 from rcjax.serving.call_log import Query
 from rcjax.serving.endpoints import Endpoint
-from rcjax.serving.exchange import _MAX_HELD_CHUNKS, DeliveredChunk, Delivery, ModelCaller
+from rcjax.serving.exchange import _MAX_HELD_CHUNKS, AnswerChunk, ChunkForwarder, ModelCaller
 from rcjax.serving.usage import Pace
 
 
-def ask(behave, *, signal=None, policy=POLICY, pieces=False, **asking):
-    """(result or error, the server, the pieces that were delivered); `asking` are arguments of `ask`."""
+def ask(behave, *, signal=None, policy=POLICY, chunks=False, **asking):
+    """(result or error, the server, the chunks that were delivered); `asking` are arguments of `ask`."""
     delivered = []
 
-    async def deliver(piece):
-        delivered.append(piece)
+    async def deliver(chunk):
+        delivered.append(chunk)
 
-    asking["deliver"] = deliver if pieces else None
+    asking["deliver"] = deliver if chunks else None
     how = {"policy": policy, "signal": signal, "options": {"max_tokens": 1}, "retries": 0, "asking": asking}
     return *scripted_cascade.ask(behave, **how), delivered
 
@@ -88,13 +88,13 @@ def test_an_invalid_deadline_is_refused(deadline):
 # Pieces
 
 
-def test_the_answer_of_the_last_model_comes_in_pieces():
+def test_the_answer_of_the_last_model_comes_in_chunks():
     behave = script(small=good("A", UNSURE), middle=good("B", UNSURE), large=good("C", SURE, (200, 7)))
-    result, server, pieces = ask(behave, pieces=True)
-    assert {piece.model for piece in pieces} == {"large"}
-    assert [call.model for call in pieces[-1].calls] == ["small", "middle"]
-    assert pieces.pop().chunk is None  # the end
-    assert "".join(piece.chunk["choices"][0]["delta"].get("content", "") for piece in pieces) == "C"
+    result, server, chunks = ask(behave, chunks=True)
+    assert {chunk.model for chunk in chunks} == {"large"}
+    assert [call.model for call in chunks[-1].calls] == ["small", "middle"]
+    assert chunks.pop().chunk is None  # the end
+    assert "".join(chunk.chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == "C"
     assert [request.get("stream") for request in server.requests] == [None, None, True]
     assert (result.text, result.answer, result.calls[-1].logprob) == ("C", "C", pytest.approx(SURE))
     assert result.usage == {"prompt_tokens": 400, "completion_tokens": 9, "total_tokens": 409}
@@ -103,11 +103,11 @@ def test_the_answer_of_the_last_model_comes_in_pieces():
 def test_a_first_text_after_many_empty_chunks_is_delivered():
     delivered = []
 
-    async def deliver(piece):
-        delivered.append(piece.chunk)
+    async def deliver(chunk):
+        delivered.append(chunk.chunk)
 
     async def main():
-        delivery = Delivery(deliver, DeliveredChunk("large", Query("q", ()), ()))
+        delivery = ChunkForwarder(deliver, AnswerChunk("large", Query("q", ()), ()))
         for text in ["", *[""] * _MAX_HELD_CHUNKS, "Par", "is"]:
             await delivery.forward({"choices": [{"index": 0, "delta": {"content": text}}]})
 
@@ -117,7 +117,7 @@ def test_a_first_text_after_many_empty_chunks_is_delivered():
 
 
 def test_a_model_is_not_blamed_for_a_client_that_reads_slowly():
-    async def deliver(piece):
+    async def deliver(chunk):
         await asyncio.sleep(10.0)
 
     async def main():
@@ -132,10 +132,10 @@ def test_a_model_is_not_blamed_for_a_client_that_reads_slowly():
 
 
 def test_a_slow_reader_and_a_wait_for_a_slot_do_not_slow_the_pace_of_a_model(monkeypatch):
-    """By a clock that goes on only while a piece is delivered: abandoned answers are paid by this pace."""
+    """By a clock that goes on only while a chunk is delivered: abandoned answers are paid by this pace."""
     clock = [time.perf_counter()]
 
-    async def deliver(piece):
+    async def deliver(chunk):
         clock[0] += 1_000.0
 
     async def main():
