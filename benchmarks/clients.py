@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks import record
 from benchmarks.report import with_error
-from rcjax.policy.following import DAY, AbstractBill, Bill, PeriodBill, client_bill
+from rcjax.policy.bills import DAY, AbstractBill, Bill, PeriodBill, client_bill
 from rcjax.policy.ladder import Period
 
 _COSTS, _ERRORS = (2e-5, 5e-5, 1e-4, 3e-4), (0.30, 0.22, 0.15, 0.10)

@@ -25,7 +25,7 @@ from benchmarks import record
 from benchmarks.budgets import FOLDER, PUBLIC, Split, by_labels, sources, splits_of, targets_of
 from benchmarks.methods import BILL, ERROR, plain_pairs
 from benchmarks.report import collected, machine, markdown, with_error
-from rcjax.policy.following import WINDOW, Bill
+from rcjax.policy.bills import WINDOW, Bill
 from rcjax.solving.frontier.points import shares_at_bill
 from rcjax.tuning.replaying.replay import LadderReplay
 

@@ -112,7 +112,7 @@ BULLETS: dict[str, tuple[str, Callable[[], Outcome]]] = {
     "60 ids of another client, with other questions": ("60 of 60 rows replaced", stolen_ids),
     "500 answers at a hundred times their rung": (
         "30,531 queries at position 0",
-        _tested("tests/policy/test_following.py"),
+        _tested("tests/policy/test_bills.py"),
     ),
     "requests a minute, at once and money of a client, over workers, restarts and replicas": (
         "all keys shared everything",

@@ -55,7 +55,7 @@ from benchmarks.peers.frugalgpt import frugalgpt
 from benchmarks.peers.promises import promises, table_of_promises
 from benchmarks.peers.ucci import ucci
 from benchmarks.report import collected, machine, markdown, with_error
-from rcjax.policy.following import WINDOW
+from rcjax.policy.bills import WINDOW
 from rcjax.tuning.replaying.replay import LadderReplay
 from rcjax.tuning.tune import with_bills
 

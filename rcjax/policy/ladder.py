@@ -2,7 +2,7 @@
 
 `Frontier.policy` makes a ladder of the corners of a frontier's lower hull. Position 3.4 says that rung 3 decides 60 %
 of the queries and rung 4 decides 40 %, so that a budget, or a limit on the error, is met exactly. In service the
-position follows the bill (`rcjax.policy.following`). A service needs the standard library only:
+position follows the bill (`rcjax.policy.bills`). A service needs the standard library only:
 
     policy = load_policy("policy.json").choose(query_id)  # a Policy, the same for this query wherever it is asked
 """

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
 from rcjax._base.codec import visible
-from rcjax.policy.following import MAX_COST_RATIO, AbstractBill, Bill, PeriodBill, client_bill, new_bill
+from rcjax.policy.bills import MAX_COST_RATIO, AbstractBill, Bill, PeriodBill, client_bill, new_bill
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.serving.call_log import Call, CallLog, Charge
@@ -104,8 +104,8 @@ class _CountedQueries(NamedTuple):
     queries: float
 
 
-class Billing:
-    """Follows the bill of a policy.
+class SharedBill:
+    """Follows the bill of a policy, which processes may share.
 
     Args:
         policy: the policy; a ladder follows a bill, unless it keeps its position.
@@ -132,7 +132,7 @@ class Billing:
         self._totals = self._open_totals(None if log is None else log.path, ledger)
         self._warned_spent = self._warned_refusal = self._warned_expensive = -math.inf
         self._reserved: dict[object, float] = {}
-        self._successor: Billing | None = None  # takes over when the policy's file has changed
+        self._successor: SharedBill | None = None  # takes over when the policy's file has changed
         self._clients: dict[str, Bill] = {}  # bills by the client's name
         self.stops_at_budget = stops_at_budget
         self._counted: _CountedQueries | None = None  # before the first reading
@@ -383,7 +383,7 @@ class Billing:
                 then = "until this works the cheapest rung answers, or nothing with --stop-at-budget"
                 warnings.warn(visible(f"{news}: {then}"), CascadeWarning, stacklevel=2)
 
-    def continue_from(self, before: Billing) -> None:
+    def continue_from(self, before: SharedBill) -> None:
         """Continue the bill that this one replaces: its balance or spending, and the clients' bills.
 
         A `TotalsFile` stays in use, with its unwritten payments. Another kind of period has a total of its own, and

@@ -26,7 +26,7 @@ from rcjax._base.codec import number, require_instance, takes, visible, whole_nu
 from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, hash_to_uniform
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
-from rcjax.serving.billing import Billing, BudgetSpentError, SpendingUnknownError, reserve_client_money
+from rcjax.serving.billing import BudgetSpentError, SharedBill, SpendingUnknownError, reserve_client_money
 from rcjax.serving.call_log import Call, CallLog, Query, ShadowRate, ShadowShare, check_query, make_shadow_share
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
 from rcjax.serving.exchange import Exchange, ModelCaller, Observe, ReceiveChunk, calls_of, gather_all, raise_first
@@ -205,7 +205,7 @@ class Cascade:
         if not self.shadow and len(self.all_models) > len(policy.models):
             others = ", ".join(self.all_models[len(policy.models) :])
             raise ValueError(f"models: {others}: the policy has {', '.join(policy.models)}; others need shadow above 0")
-        self.billing = Billing(policy, name, log, ledger, stops_at_budget=stops_at_budget)
+        self.billing = SharedBill(policy, name, log, ledger, stops_at_budget=stops_at_budget)
         defaults = RequestDefaults(api_client, signal, options or {}, models or {}, timeout, retries)
         endpoints = make_endpoints(policy, self.all_models, defaults)
         self._model_caller = ModelCaller(endpoints, log, concurrency, observe, timeout)

@@ -13,7 +13,7 @@ from helpers.command_line import rows_of, run, write_log
 from rcjax.cli.inputs import at_traffic_of
 from rcjax.cli.options import BudgetOptions
 from rcjax.policy import load_policy
-from rcjax.policy.following import new_bill
+from rcjax.policy.bills import new_bill
 from rcjax.policy.ladder import Period, with_following
 from rcjax.policy.spec import Spec
 from rcjax.serving.call_log import Charge, queries_per_day

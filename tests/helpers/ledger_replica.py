@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
 from rcjax.serving import billing as module
-from rcjax.serving.billing import Billing
+from rcjax.serving.billing import SharedBill
 from rcjax.serving.call_log import Call, CallLog, Query
 from rcjax.serving.totals import Ledger
 
@@ -55,7 +55,7 @@ def serve(name, url, path, began, seconds, wrong, queries, first):
     clock = module.time = Clock(began, seconds, wrong)
     log = CallLog(path, replica=name)
     ledger = None if url == "none" else Ledger(url, name)
-    billing, today = Billing(LADDER, "policy", log, ledger), LADDER.period.bounds(START)
+    billing, today = SharedBill(LADDER, "policy", log, ledger), LADDER.period.bounds(START)
     for query in range(first, queries):
         clock.due = START + DAY * (query + 0.5) / queries
         time.sleep(max(0.0, (clock.due - clock.true()) * seconds / DAY))

@@ -17,7 +17,7 @@ from rcjax._base import files
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
 from rcjax.serving import billing, totals
-from rcjax.serving.billing import Billing, BudgetSpentError
+from rcjax.serving.billing import BudgetSpentError, SharedBill
 from rcjax.serving.call_log import CallLog, queries_per_day
 from rcjax.serving.failures import CascadeWarning
 
@@ -49,7 +49,7 @@ class Worker:
 
     def __init__(self, path, clock, name="policy", policy=LADDER, dearer=1.4):
         self.log, self.clock, self.dearer = CallLog(path), clock, dearer
-        self.billing = Billing(policy, name, self.log)
+        self.billing = SharedBill(policy, name, self.log)
 
     def answer(self, query):
         self.billing.catch_up()
@@ -130,7 +130,7 @@ def test_queries_per_day_counts_a_log_and_its_rotated_files(tmp_path, clock):
 
 def test_a_bill_goes_on_with_the_policy_that_takes_its_place():
     follows = Ladder(LADDER.rungs, LADDER.position, budget=0.1)
-    before, after = Billing(follows, "policy", None), Billing(follows, "policy", None)
+    before, after = SharedBill(follows, "policy", None), SharedBill(follows, "policy", None)
     before.pay([SimpleNamespace(cost=39.0, seconds=1.0)], expected=0.3)
     after.continue_from(before)
     assert (after.balance, after.position) == (pytest.approx(0.1 - 39.0), 0.0)
@@ -142,7 +142,7 @@ def test_another_kind_of_period_begins_without_spending_and_says_so(tmp_path, cl
     clock.now = datetime(2024, 11, 1, 12, tzinfo=UTC).timestamp()
     file = CallLog(tmp_path / "calls.jsonl") if log else None
     monthly = replace(LADDER, period=Period(500.0, "month"))
-    before, after, again = (Billing(policy, "policy", file) for policy in (monthly, LADDER, LADDER))
+    before, after, again = (SharedBill(policy, "policy", file) for policy in (monthly, LADDER, LADDER))
     before.pay_shadow([SimpleNamespace(cost=39.0)])
     what = "policy policy: its money is for a day from now on, not for a month: what was spent before the change does"
     with pytest.warns(CascadeWarning, match=what):
@@ -157,7 +157,7 @@ def test_another_kind_of_period_begins_without_spending_and_says_so(tmp_path, cl
 
 def test_requests_that_began_before_a_reload_count_after_it(clock):
     paid = [SimpleNamespace(cost=3.0, seconds=1.0)]
-    bills = [Billing(Ladder(LADDER.rungs, LADDER.position, budget=0.1), "policy", None) for _ in range(3)]
+    bills = [SharedBill(Ladder(LADDER.rungs, LADDER.position, budget=0.1), "policy", None) for _ in range(3)]
     for before, after in pairwise(bills):
         after.continue_from(before)
     bills[0].pay(paid, 0.3, "team-a")
@@ -166,7 +166,7 @@ def test_requests_that_began_before_a_reload_count_after_it(clock):
 
 
 def test_money_put_aside_stays_aside_after_a_reload(clock):
-    before, after = Billing(LADDER, "policy", None), Billing(LADDER, "policy", None, stops_at_budget=True)
+    before, after = SharedBill(LADDER, "policy", None), SharedBill(LADDER, "policy", None, stops_at_budget=True)
     with before.choose_and_reserve([150.0], float):
         after.continue_from(before)
         with pytest.raises(BudgetSpentError), after.choose_and_reserve([100.0], float):
@@ -176,7 +176,7 @@ def test_money_put_aside_stays_aside_after_a_reload(clock):
 
 
 def test_money_that_running_requests_reserve_is_refused_for_a_moment_alone(clock):
-    billing = Billing(LADDER, "policy", None, stops_at_budget=True)
+    billing = SharedBill(LADDER, "policy", None, stops_at_budget=True)
     with billing.choose_and_reserve([150.0], float):
         for costs, end in (([100.0], None), ([300.0, 100.0], None), ([201.0], START + DAY)):
             with pytest.raises(BudgetSpentError) as refused, billing.choose_and_reserve(costs, float):
@@ -186,7 +186,7 @@ def test_money_that_running_requests_reserve_is_refused_for_a_moment_alone(clock
 
 
 def test_an_answer_that_costs_a_hundred_times_its_rung_is_a_warning_once_a_minute(clock):
-    billing = Billing(Ladder(LADDER.rungs, LADDER.position, budget=0.1), "policy", None)
+    billing = SharedBill(Ladder(LADDER.rungs, LADDER.position, budget=0.1), "policy", None)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         for cost, expected, later in ((29, 0.3, 0), (31, 0.3, 0), (90, 0.3, 59), (29, None, 2), (31, None, 0)):

@@ -22,7 +22,7 @@ from helpers.redis_store import Proxy, in_a_store, store
 
 from rcjax.policy.ladder import Period
 from rcjax.serving import totals as module
-from rcjax.serving.billing import Billing, SpendingUnknownError
+from rcjax.serving.billing import SharedBill, SpendingUnknownError
 from rcjax.serving.gateway.clients import Client, ClientLimits
 from rcjax.serving.totals import Ledger, address_of
 
@@ -77,7 +77,7 @@ def settled(*billings):
 
 
 def test_replicas_share_money_and_a_new_one_begins_with_it(shared, ledgers, name):
-    one, two = (Billing(LADDER, name, None, ledgers(shared.url, replica)) for replica in "ab")
+    one, two = (SharedBill(LADDER, name, None, ledgers(shared.url, replica)) for replica in "ab")
     assert [one.money_left, two.money_left] == [MONEY, MONEY]
     for _ in range(60):
         paying(3.0, one)
@@ -86,10 +86,10 @@ def test_replicas_share_money_and_a_new_one_begins_with_it(shared, ledgers, name
     assert one.bill.queries == pytest.approx(two.bill.queries, abs=0.1)
     paying(0.0, one)  # which tells how many queries come, the others' too
     assert settled(one) == pytest.approx([MONEY - 185])
-    new = Billing(LADDER, name, None, ledgers(shared.url, "c"))
+    new = SharedBill(LADDER, name, None, ledgers(shared.url, "c"))
     assert new.money_left == pytest.approx(MONEY - 185)
     assert new.bill.queries == pytest.approx(one.bill.queries, abs=1.1) != LADDER.period.money / BUDGET
-    other = Billing(LADDER, "other than it", None, ledgers(shared.url, "c"))
+    other = SharedBill(LADDER, "other than it", None, ledgers(shared.url, "c"))
     assert other.money_left == MONEY
     one.pay_shadow([call_samples.call("q", "m", cost=7.0)])
     assert settled(one, new) == pytest.approx([MONEY - 192] * 2)
@@ -97,11 +97,11 @@ def test_replicas_share_money_and_a_new_one_begins_with_it(shared, ledgers, name
 
 def test_balances_of_budgets_per_query_are_shared_and_credit_is_bounded(shared, ledgers, name):
     policy = replace(LADDER, period=None)
-    one, two = (Billing(policy, name, None, ledgers(shared.url)) for _ in "ab")
+    one, two = (SharedBill(policy, name, None, ledgers(shared.url)) for _ in "ab")
     paying(10 * BUDGET, one)
     paying(3 * BUDGET, two)
     assert settled(one, two) == pytest.approx([-11 * BUDGET] * 2)
-    assert Billing(policy, name, None, ledgers(shared.url)).balance == pytest.approx(-11 * BUDGET)
+    assert SharedBill(policy, name, None, ledgers(shared.url)).balance == pytest.approx(-11 * BUDGET)
     for _ in range(500):
         paying(0.0, one)
     assert settled(one, two) == pytest.approx([400 * BUDGET] * 2)  # a window's
@@ -109,10 +109,10 @@ def test_balances_of_budgets_per_query_are_shared_and_credit_is_bounded(shared, 
 
 def test_an_answer_of_the_store_that_is_lost_counts_once(shared, ledgers, name):
     proxy = Proxy(shared.port)
-    near = Billing(LADDER, name, None, ledgers(shared.url))
+    near = SharedBill(LADDER, name, None, ledgers(shared.url))
     with warnings.catch_warnings(record=True) as said:  # from the start on: a thread warns whenever it notices
         warnings.simplefilter("always")
-        far = Billing(LADDER, name, None, ledgers(proxy.url, answer_seconds=1.0))
+        far = SharedBill(LADDER, name, None, ledgers(proxy.url, answer_seconds=1.0))
         until(lambda: far._totals.down_since is None)  # a busy store may miss the first second
         proxy.cut = "answers"
         paying(3.0, far)
@@ -134,7 +134,7 @@ def test_an_answer_of_the_store_that_is_lost_counts_once(shared, ledgers, name):
 
 def test_an_emptied_store_is_restored_by_the_replicas(ledgers, name):
     with store() as forgetful:
-        one, two = (Billing(LADDER, name, None, ledgers(forgetful.url)) for _ in "ab")
+        one, two = (SharedBill(LADDER, name, None, ledgers(forgetful.url)) for _ in "ab")
         paying(3.0, one)
         paying(5.0, two)
         settled(one, two)
@@ -149,14 +149,14 @@ def test_an_emptied_store_is_restored_by_the_replicas(ledgers, name):
             forgetful.start()
             assert settled(one, two) == [MONEY - 15.0] * 2
         assert sum("has not answered since" in str(one.message) for one in said) == 2  # once for each
-        late = Billing(LADDER, name, None, ledgers(forgetful.url))
+        late = SharedBill(LADDER, name, None, ledgers(forgetful.url))
         assert late.money_left == MONEY - 15.0
 
 
 def test_an_emptied_store_is_told_balances_by_the_replicas(ledgers, name):
     policy = replace(LADDER, period=None)
     with store() as forgetful:
-        one, two = (Billing(policy, name, None, ledgers(forgetful.url)) for _ in "ab")
+        one, two = (SharedBill(policy, name, None, ledgers(forgetful.url)) for _ in "ab")
         paying(10 * BUDGET, one)
         assert settled(one, two) == pytest.approx([-9 * BUDGET] * 2)
         paying(3 * BUDGET, two)
@@ -189,16 +189,16 @@ def test_a_malformed_reply_of_the_store_is_a_failure(ledgers, name, monkeypatch,
 
 def test_without_any_total_the_cheapest_rung_answers(ledgers, name):
     with pytest.warns(UserWarning, match="has not answered since"):
-        billing = Billing(LADDER, name, None, ledgers("redis://127.0.0.1:1"))
+        billing = SharedBill(LADDER, name, None, ledgers("redis://127.0.0.1:1"))
     assert billing.position == 0.0
-    assert Billing(replace(LADDER, period=None), name, None, ledgers("redis://127.0.0.1:1")).position > 0.0
+    assert SharedBill(replace(LADDER, period=None), name, None, ledgers("redis://127.0.0.1:1")).position > 0.0
     paying(3.0, billing)
     with pytest.warns(UserWarning, match=r"did not get 1 payment: the other replicas count their money as unspent"):
         billing._totals.close()
 
 
 def test_a_replica_that_begins_without_the_store_takes_no_old_queries_for_new_ones(shared, ledgers, name):
-    one = Billing(LADDER, name, None, ledgers(shared.url))
+    one = SharedBill(LADDER, name, None, ledgers(shared.url))
     one.bill = replace(one.bill, queries=50.0)  # fewer than were expected
     for _ in range(300):
         paying(0.1, one)
@@ -206,7 +206,7 @@ def test_a_replica_that_begins_without_the_store_takes_no_old_queries_for_new_on
     proxy = Proxy(shared.port)
     proxy.cut = "requests"
     with pytest.warns(UserWarning, match="has not answered since"):
-        late = Billing(LADDER, name, None, ledgers(proxy.url, "b", answer_seconds=2.0))
+        late = SharedBill(LADDER, name, None, ledgers(proxy.url, "b", answer_seconds=2.0))
     proxy.cut = ""
     with pytest.warns(UserWarning, match="answers again"):
         until(late._totals.sync)
@@ -230,7 +230,7 @@ def test_what_is_paid_after_a_clock_was_set_back_over_midnight_counts(shared, le
 def test_periods_have_totals_of_their_own_which_the_store_forgets_after_them(shared, ledgers, name):
     month = replace(LADDER, period=Period(500.0, "month"))
     one = ledgers(shared.url)
-    day, whole = Billing(LADDER, name, None, one), Billing(month, name, None, one)
+    day, whole = SharedBill(LADDER, name, None, one), SharedBill(month, name, None, one)
     paying(2.0, day)
     assert settled(day, whole) == [MONEY - 2.0, 500.0]
     keys = {key: one._client.ttl(key) / 86_400 for key in one._client.keys(f"rcjax:{{policy_{name}}}:*")}
@@ -256,7 +256,7 @@ def test_a_new_cap_holds_from_the_next_call_on(ledgers, name):
 
 def test_a_policy_and_a_client_of_like_names_share_no_total(shared, ledgers, name):
     one = ledgers(shared.url)
-    policy = Billing(LADDER, f"client_{name}", None, one)
+    policy = SharedBill(LADDER, f"client_{name}", None, one)
     ClientLimits(one).pay(Client("0" * 64, money=LADDER.period, name=name), 5.0)
     assert settled(policy) == [MONEY]
 
@@ -287,10 +287,10 @@ def test_the_spending_of_a_client_or_policy_that_is_new_while_the_ledger_is_away
         pass
     with pytest.raises(SpendingUnknownError, match="is not known now"), limits.reserve(new, lambda: 0.1):
         pass
-    stopping = Billing(LADDER, name, None, one, stops_at_budget=True)
+    stopping = SharedBill(LADDER, name, None, one, stops_at_budget=True)
     with pytest.raises(SpendingUnknownError), stopping.choose_and_reserve(("dear", "cheap"), lambda _: 0.0):
         pass
-    billing = Billing(LADDER, name, None, one)
+    billing = SharedBill(LADDER, name, None, one)
     assert billing.position == 0.0
     with (
         billing.choose_and_reserve(("dear", "cheap"), lambda _: 0.0) as candidate,

@@ -19,7 +19,7 @@ import rcjax
 from rcjax._base.extras import how_to_install
 from rcjax.logs import NoConfidenceWarning
 from rcjax.policy import Agreement, Policy, Rule, signals
-from rcjax.serving.billing import Billing
+from rcjax.serving.billing import SharedBill
 from rcjax.serving.call_log import CallLog, call_row, has_failed
 from rcjax.serving.cascade import Cascade, CascadeError
 from rcjax.serving.failures import CascadeWarning
@@ -346,8 +346,8 @@ def test_a_failing_observer_is_a_warning(tmp_path):
 
 
 def test_a_call_is_paid_for_though_its_report_fails(tmp_path, monkeypatch):
-    paid, pay = [], Billing.pay
-    monkeypatch.setattr(Billing, "pay", lambda bill, calls, *rest: paid.extend(calls) or pay(bill, calls, *rest))
+    paid, pay = [], SharedBill.pay
+    monkeypatch.setattr(SharedBill, "pay", lambda bill, calls, *rest: paid.extend(calls) or pay(bill, calls, *rest))
     with CallLog(tmp_path / "calls.jsonl") as log, warnings.catch_warnings():
         warnings.simplefilter("error", CascadeWarning)
         monkeypatch.setattr(log, "write", fail)

@@ -10,7 +10,7 @@ from helpers.gateway_samples import make_call
 
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
-from rcjax.serving.billing import Billing
+from rcjax.serving.billing import SharedBill
 from rcjax.serving.call_log import (
     CallLog,
     Charge,
@@ -106,7 +106,7 @@ def test_money_for_a_period_pays_shadow_calls_and_a_budget_per_query_does_not():
     call = type("Call", (), {"cost": 3.0, "seconds": 0.1})()
     per_query, monthly = LADDER, replace(LADDER, period=Period(500.0, "month"))
     for policy, on_it in ((per_query, False), (monthly, True)):
-        billing = Billing(policy, "policy", None)
+        billing = SharedBill(policy, "policy", None)
         before = billing.bill
         billing.pay_shadow([call])
         assert (billing.shadow_charge is not None, billing.bill != before) == (on_it, on_it)

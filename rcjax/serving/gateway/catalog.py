@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.codec import visible
+from rcjax.policy.bills import PeriodBill
 from rcjax.policy.comparison import describe_rungs
 from rcjax.policy.decisions import Rule
 from rcjax.policy.error_kind import recorded_reference
-from rcjax.policy.following import PeriodBill
 from rcjax.policy.ladder import load_policy, with_following
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.signals import ReplyCheck

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rcjax.serving.billing import Billing
+from rcjax.serving.billing import SharedBill
 from rcjax.serving.call_log import LINE_OUTCOMES, Call
 from rcjax.serving.cascade import Result
 from rcjax.serving.gateway.catalog import METRICS_FOLDER
@@ -135,7 +135,7 @@ class Metrics:
         name: str,
         result: Result,
         seconds: float,
-        billing: Billing | None = None,
+        billing: SharedBill | None = None,
         *,
         judged: bool = True,
         reason: str | None = None,
@@ -164,7 +164,7 @@ class Metrics:
         if billing is not None:
             self.set_bill(name, billing)
 
-    def set_bill(self, name: str, billing: Billing) -> None:
+    def set_bill(self, name: str, billing: SharedBill) -> None:
         """Set the position and the money of a policy that follows its bill."""
         if billing.bill is not None:
             self._figure("ladder_position", name).set(billing.position)

@@ -26,7 +26,7 @@ from rcjax.logs.log import Log
 from rcjax.logs.reading import seconds_since_1970
 from rcjax.logs.sources import load_table, name_of
 from rcjax.model.goodness_of_fit.reliability import SampleMean, distribution_change, rise_of_mean
-from rcjax.policy.following import MAX_COST_RATIO
+from rcjax.policy.bills import MAX_COST_RATIO
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.tuning.diagnostics.findings import FINDING_KINDS, WEEKLY, WINDOW, Finding, assess_together, relative
 

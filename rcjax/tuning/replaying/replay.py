@@ -28,8 +28,8 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import calibrate_rows
 from rcjax.model.goodness_of_fit.reliability import wilson_interval
 from rcjax.model.label_outcomes import corrected_log, is_fully_labelled
+from rcjax.policy.bills import Bill
 from rcjax.policy.error_kind import ERRORS, JUDGED_SAME, ErrorKind, choose_error_kind
-from rcjax.policy.following import Bill
 from rcjax.policy.ladder import figure_at
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.solving.frontier.frontier import Frontier

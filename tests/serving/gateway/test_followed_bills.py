@@ -12,7 +12,7 @@ from helpers.gateway_service import SURE, gateway, make_policy, until
 
 from rcjax.policy import Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
-from rcjax.serving.billing import Billing
+from rcjax.serving.billing import SharedBill
 from rcjax.serving.call_log import CallLog
 
 pytestmark = pytest.mark.thorough
@@ -72,7 +72,7 @@ def test_money_for_a_period_is_shared_by_the_file_of_totals():
         assert figure(service, "period_left") == pytest.approx(money - cost.sum())
         assert 0 < figure(service, "ladder_position") <= 2  # by how much of the month is over
         log = CallLog(service.folder / "calls.jsonl")
-        other = Billing(policy, "policy", log)  # of another process
+        other = SharedBill(policy, "policy", log)  # of another process
         other.pay([make_call("small", cost=float(cost.sum()), charge=replace(other.charge, step=1))])
         log.close()
         # A replica that is asked nothing knows what the others spend.

@@ -14,7 +14,7 @@ from helpers.gateway_service import MODELS, SURE, UNSURE, gateway, gateway_proce
 
 from rcjax.policy import Policy, Rule
 from rcjax.serving import call_log
-from rcjax.serving.billing import Billing
+from rcjax.serving.billing import SharedBill
 from rcjax.serving.call_log import ShadowRate
 from rcjax.serving.gateway import service as gateway_module
 
@@ -218,12 +218,12 @@ def test_an_error_in_a_step_of_the_watch_ends_no_watch(line, monkeypatch):
 
     with gateway(alone("small"), answers) as service:
         with monkeypatch.context() as broken:
-            broken.setattr(Billing, "catch_up", failing(Billing.catch_up))
+            broken.setattr(SharedBill, "catch_up", failing(SharedBill.catch_up))
             assert line() == "the spending of other workers cannot be read: boom"
             alone("large").save(service.folder / "policy.json")
             assert line().endswith(" from now on: large alone")
         with monkeypatch.context() as broken:
-            broken.setattr(Billing, "continue_from", failing(Billing.continue_from))
+            broken.setattr(SharedBill, "continue_from", failing(SharedBill.continue_from))
             alone("small").save(service.folder / "policy.json")
             assert line() == "a new file is refused, the old policies stay: boom"
             assert service.ask().json["model"] == "large"

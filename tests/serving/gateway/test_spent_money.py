@@ -18,7 +18,7 @@ from test_followed_bills import ladder
 from rcjax._base.tokens import Price
 from rcjax.policy import signals
 from rcjax.policy.ladder import Ladder, Period
-from rcjax.serving.billing import Billing
+from rcjax.serving.billing import SharedBill
 from rcjax.serving.call_log import Query
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.failures import CascadeWarning
@@ -254,14 +254,14 @@ def test_a_shadow_query_reserves_no_model_of_its_rung_twice(tmp_path, monkeypatc
     cost = {name: rung.cost[name] for rung in policy.rungs for name in rung.models}
     whole = make_policy(cost=cost, expected=policy.rungs[-1].expected)
     policy = replace(policy, rungs=(policy.rungs[0], whole), position=1.0)
-    amounts, reserve = [], Billing.reserve_shadow
+    amounts, reserve = [], SharedBill.reserve_shadow
 
     def note(billing, cost):
         amounts.append((cost, math.fsum(billing._reserved.values())))
         return reserve(billing, cost)
 
     monkeypatch.setattr(Ladder, "draw_rung", lambda *_: 1)
-    monkeypatch.setattr(Billing, "reserve_shadow", note)
+    monkeypatch.setattr(SharedBill, "reserve_shadow", note)
     log = tmp_path / "calls.jsonl"
     with gateway(policy, behave, shadow=1.0, log=log) as service:
         service.ask()

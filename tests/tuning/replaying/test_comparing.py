@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import rcjax
+from rcjax.policy.bills import Bill
 from rcjax.policy.comparison import IN_SERVICE
-from rcjax.policy.following import Bill
 from rcjax.solving.frontier.points import position_weights
 from rcjax.tuning.replaying.comparing import best_single_for, compare_policy, default_today, paired_error
 

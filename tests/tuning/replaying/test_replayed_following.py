@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rcjax
-from rcjax.policy.following import Bill
+from rcjax.policy.bills import Bill
 from rcjax.solving.frontier.points import shares_at_bill
 from rcjax.tuning.replaying.replay import LadderReplay, replay_stream
 

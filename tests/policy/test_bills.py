@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from rcjax.policy.following import WINDOW, Bill, PeriodBill
+from rcjax.policy.bills import WINDOW, Bill, PeriodBill
 from rcjax.policy.ladder import DAYS_PER_PERIOD, Period, position_at
 
 COSTS = (2e-5, 5e-5, 1e-4, 3e-4)
