@@ -40,7 +40,7 @@ _OPTIONAL = ("segment", "client", "likeliest", *CACHED, "signal_cost")
 _OPTIONAL += ("has_no_confidence", "not_judged", "request_settings")
 
 #: Fields of a call that a line lacks, or has under another name.
-_NOT_IN_LINE = ("query", "text", "confidence", "error_kind")
+_NOT_IN_LINE = ("query", "text", "confidence", "failure_kind")
 
 VERSION = 1  # version of the lines of a call log
 
@@ -140,8 +140,8 @@ class Call:
     """Tokens of the input that were put into a cache."""
     likeliest: str | None = None
     """An answer that the model held likelier than the answer that it gave; None without one."""
-    error_kind: str | None = None
-    """The kind of the error, from a short list; None without one."""
+    failure_kind: str | None = None
+    """The kind of the failure, from a short list; None without one."""
 
 
 class CallLog:

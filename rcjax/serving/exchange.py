@@ -78,8 +78,8 @@ class Exchange:
     reading: Reading | None = None
     """The signal's reading of the reply."""
     error: str | None = None
-    error_kind: str | None = None
-    """The kind of the error, for metrics."""
+    failure_kind: str | None = None
+    """The kind of the failure, for metrics."""
     failure: Failure | None = None
     """The failure of the first request."""
     no_confidence: str | None = None
@@ -121,7 +121,7 @@ class Exchange:
             self.fail(problem)
         except SignalError as problem:
             self.error = self.no_confidence = str(problem)
-            self.error_kind = f"the check {problem.kind}" if isinstance(problem, CheckError) else "signal"
+            self.failure_kind = f"the check {problem.kind}" if isinstance(problem, CheckError) else "signal"
             if isinstance(problem, CheckError) and problem.cost is not None:
                 self.check_cost, self.is_check_reported = problem.cost, True
 
@@ -169,11 +169,11 @@ class Exchange:
     def fail(self, problem: CallError) -> None:
         """Record a failure of the question or, if there is an answer, of the check or the second question."""
         if self.text is None:
-            self.error, self.error_kind, self.failure = str(problem), problem.kind, problem.failure
+            self.error, self.failure_kind, self.failure = str(problem), problem.kind, problem.failure
             self.completion = self.completion if isinstance(problem, WithheldError) else None
         else:
             self.error = f"{'the check' if self.is_checking else 'the second question:'} {problem}"
-            self.error_kind = f"the check {problem.kind}" if self.is_checking else problem.kind
+            self.failure_kind = f"the check {problem.kind}" if self.is_checking else problem.kind
 
     def end(self, policy: Policy | None = None, request_settings: str | None = None) -> Call:
         """Complete the exchange and return its call.
@@ -208,7 +208,7 @@ class Exchange:
             seconds=seconds,
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
             error=self.error,
-            error_kind=self.error_kind,
+            failure_kind=self.failure_kind,
             has_no_confidence=self.no_confidence is not None,
             request_settings=request_settings,
             likeliest=None if reading is None else reading.likeliest,
@@ -403,15 +403,15 @@ class ModelCaller:
             except TimeoutError:
                 exchange.fail(connection_error(timed_out=True))
                 if forwarder is not None and forwarder.seconds_waited > (seconds or 0.0) / 2:  # no fault of the model
-                    exchange.error, exchange.error_kind = "cancelled: the client reads too slowly", "cancelled"
+                    exchange.error, exchange.failure_kind = "cancelled: the client reads too slowly", "cancelled"
                     exchange.failure = None
             if exchange.text is not None:  # there is an answer: the error is why it has no confidence
                 exchange.no_confidence = exchange.error
         except asyncio.CancelledError:
-            exchange.error, exchange.error_kind = "cancelled: nobody waits for the answer", "cancelled"
+            exchange.error, exchange.failure_kind = "cancelled: nobody waits for the answer", "cancelled"
             raise
         except Exception as problem:  # a fault of rcjax: without an error, the line would be an answer
-            exchange.error, exchange.error_kind = f"rcjax failed: {describe_fault(problem)}", "other"
+            exchange.error, exchange.failure_kind = f"rcjax failed: {describe_fault(problem)}", "other"
             raise
         finally:
             exchange.end(policy, self._record_of(model, query))

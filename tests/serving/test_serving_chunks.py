@@ -127,7 +127,7 @@ def test_a_model_is_not_blamed_for_a_client_that_reads_slowly():
             return (await model_caller.call(query, "m", None, [], 1.0, deliver=deliver)).call
 
     call = asyncio.run(main())
-    assert (call.text, call.error, call.error_kind) == (None, "cancelled: the client reads too slowly", "cancelled")
+    assert (call.text, call.error, call.failure_kind) == (None, "cancelled: the client reads too slowly", "cancelled")
     assert call.cost > 0
 
 

@@ -227,5 +227,5 @@ def withheld(reason):
 def test_each_failed_call_has_a_kind_of_a_short_list(reply, kind):
     seen = []
     ask(script(small=reply, middle=good("B", SURE)), observe=seen.append, retries=0)
-    assert (seen[0].error_kind, seen[1].error_kind) == (kind, None)
-    assert "error_kind" not in call_row(seen[0])
+    assert (seen[0].failure_kind, seen[1].failure_kind) == (kind, None)
+    assert "failure_kind" not in call_row(seen[0])

@@ -206,8 +206,8 @@ class Metrics:
         for direction, tokens in (("input", call.input_tokens), ("output", call.output_tokens)):
             if tokens:
                 self._figure("call_tokens", model, direction).inc(tokens)
-        if call.error_kind is not None:
-            self._figure("call_errors", model, call.error_kind).inc()
+        if call.failure_kind is not None:
+            self._figure("call_errors", model, call.failure_kind).inc()
 
     def count_shadow(self, policy: str, outcome: str) -> None:
         """Count a query drawn as a shadow query: its outcome is "asked", "no slot", "no memory" or "no money"."""

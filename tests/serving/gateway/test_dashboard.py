@@ -30,7 +30,7 @@ def exposed():
     metrics.count_shadow("support", "asked")
     metrics.count_refusal("too_many_requests", 429)
     metrics.count_request("support", make_result(calls=[make_call(), make_call("large")]), 0.5)
-    metrics.count_call(make_call(error="timed out", error_kind="timed out"), "support")
+    metrics.count_call(make_call(error="timed out", failure_kind="timed out"), "support")
     for left in (None, 2.0):
         metrics.set_bill("support", SimpleNamespace(position=1.5, bill=object(), balance=2.0, money_left=left))
     families = text_string_to_metric_families(metrics.text()[0].decode())
