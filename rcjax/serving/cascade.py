@@ -295,9 +295,9 @@ class Cascade:
         return self._estimate_rung(query, min(math.ceil(self.billing.position_of(query.client)), top) if top else 0)
 
     def continue_from(self, before: Cascade, models: Iterable[str]) -> None:
-        """Continue the bill of the cascade that this one replaces, and the paces of these models."""
+        """Continue the bill of the cascade that this one replaces, and the means of these models' answers."""
         self.billing.continue_from(before.billing)
-        self._model_caller.continue_paces(before._model_caller, models)
+        self._model_caller.continue_means(before._model_caller, models)
 
     def signal_of(self, model: str) -> Any:
         """Return the signal that reads a model's confidence."""

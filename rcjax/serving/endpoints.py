@@ -25,8 +25,8 @@ from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import CompletionRequest, openai
 from rcjax.serving.usage import (
     TOKEN_LIMITS,
+    AnswerMeans,
     CallUsage,
-    Pace,
     is_text,
     reply_samples,
     request_bytes,
@@ -173,47 +173,47 @@ class Endpoint:
         others = {name: value for name, value in overrides.items() if name not in kept and name != "extra_body"}
         return {**others, "extra_body": body} if body else others
 
-    def estimate_cost(self, query: Query, pace: Pace) -> float:
+    def estimate_cost(self, query: Query, means: AnswerMeans) -> float:
         """Estimate the money that an answer may cost, from the bytes of the prompt and the limit on tokens.
 
         A second question repeats the question and the answer. The cost of a check is known after the first one.
 
         Args:
             query: the question.
-            pace: the pace of the model's answers, which gives the length of an answer without a limit on tokens, and
+            means: the running means of the model's answers: the length of an answer without a limit on tokens, and
                 the cost of a check.
         """
         if self.price is None:
             return self.mean_cost or 0.0
         messages, options = query.messages, self.options_for(query.options)
         input_tokens, max_tokens = -(-request_bytes(messages, options) // _BYTES_PER_TOKEN), token_limit(options)
-        output_tokens = max_tokens or int(pace.tokens) * reply_samples(options)
+        output_tokens = max_tokens or int(means.tokens) * reply_samples(options)
         second = second_options(self.signal)
         if second is not None and not self.skips_second(query):
             input_tokens += text_bytes(messages) // _BYTES_PER_TOKEN + output_tokens + SECOND_QUESTION_TOKENS
-            output_tokens += token_limit(second) or int(pace.tokens)
-        cost = self.votes * float(self.price.money(Tokens(input_tokens, output_tokens))) + (pace.check_cost or 0.0)
+            output_tokens += token_limit(second) or int(means.tokens)
+        cost = self.votes * float(self.price.money(Tokens(input_tokens, output_tokens))) + (means.check_cost or 0.0)
         is_checked = isinstance(self.signal, ReplyCheck)
-        is_priced = not is_checked or pace.check_cost is not None
+        is_priced = not is_checked or means.check_cost is not None
         is_bounded = max_tokens is not None and is_text(messages) and is_priced
         return cost if is_bounded else max(cost, self.mean_cost or 0.0)
 
-    def guess_pace(self) -> Pace:
-        """Guess the pace of the model's answers before the first one, from their mean cost if that is known."""
+    def guess_means(self) -> AnswerMeans:
+        """Guess the means of the model's answers before the first one, from their mean cost if that is known."""
         if self.mean_cost is None or self.price is None or not self.price.output:
-            return Pace()
+            return AnswerMeans()
         answers = self.votes * reply_samples(self.options)
-        return Pace.guess(max(1.0, 1e6 * self.mean_cost / float(self.price.output) / answers))
+        return AnswerMeans.guess(max(1.0, 1e6 * self.mean_cost / float(self.price.output) / answers))
 
     def call_fields(
-        self, usage: CallUsage, seconds: float, pace: Pace | None, options: Mapping[str, Any]
+        self, usage: CallUsage, seconds: float, means: AnswerMeans | None, options: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Compute the tokens and the cost of a call, as fields of `Call`; the cost is estimated without all counts.
 
         Args:
             usage: the usage of the call.
             seconds: seconds that the call took.
-            pace: the pace of the model's answers; None estimates an interrupted answer by its bytes alone.
+            means: the running means of the model's answers; None estimates an interrupted answer by its bytes alone.
             options: the question's own options.
         """
         money = usage.money(self.price)
@@ -221,7 +221,7 @@ class Endpoint:
         estimated = (money is None or not is_complete) and bool(usage.replies or usage.unanswered)
         cost = 0.0 if money is None else float(money)
         if estimated:
-            cost += max(self._uncounted_cost(usage, seconds, pace, options), self._mean_cost_of(usage, money))
+            cost += max(self._uncounted_cost(usage, seconds, means, options), self._mean_cost_of(usage, money))
         tokens = usage.tokens if is_complete and usage.replies else (None, None, 0, 0)
         names = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
         return {**dict(zip(names, tokens, strict=True)), "cost": cost, "estimated": estimated}
@@ -230,26 +230,30 @@ class Endpoint:
         """Compute the money of a signal's second question, from its usage; 0 if neither price nor cost is known."""
         return float(usage.money(self.price) or 0) + self._uncounted_cost(usage, 0.0, None, {})
 
-    def _uncounted_cost(self, usage: CallUsage, seconds: float, pace: Pace | None, options: Mapping[str, Any]) -> float:
+    def _uncounted_cost(
+        self, usage: CallUsage, seconds: float, means: AnswerMeans | None, options: Mapping[str, Any]
+    ) -> float:
         """Estimate the money for the tokens that no reply counts, as in interrupted answers."""
         if self.price is None:
             return 0.0
         sizes = usage.uncounted_input_bytes + usage.unanswered_input_bytes, usage.uncounted_output_bytes
         input_tokens, output_tokens = (-(-size // _BYTES_PER_TOKEN) for size in sizes)
-        if pace is not None:
-            output_tokens = max(output_tokens, self._interrupted_tokens(usage, seconds, pace, options))
+        if means is not None:
+            output_tokens = max(output_tokens, self._interrupted_tokens(usage, seconds, means, options))
         return float(self.price.money(Tokens(input_tokens, output_tokens)))
 
-    def _interrupted_tokens(self, usage: CallUsage, seconds: float, pace: Pace, options: Mapping[str, Any]) -> int:
-        """Estimate the output tokens of interrupted answers, from the seconds of the call and the model's pace."""
+    def _interrupted_tokens(
+        self, usage: CallUsage, seconds: float, means: AnswerMeans, options: Mapping[str, Any]
+    ) -> int:
+        """Estimate the output tokens of interrupted answers, from the seconds of the call and the model's means."""
         if not usage.unanswered and not usage.broken:
             return 0
         options = self.options_for(options)
-        by_pace = max(seconds * pace.tokens_per_second * self.votes, usage.unfinished * pace.tokens) * reply_samples(
+        by_means = max(seconds * means.tokens_per_second * self.votes, usage.unfinished * means.tokens) * reply_samples(
             options
         )
         max_tokens = token_limit(options)
-        return int(by_pace if max_tokens is None else min(by_pace, max(usage.attempts, 1) * max_tokens))
+        return int(by_means if max_tokens is None else min(by_means, max(usage.attempts, 1) * max_tokens))
 
     def _mean_cost_of(self, usage: CallUsage, counted: Decimal | None) -> float:
         """Return the mean cost in the log of the requests whose cost is not `counted`; 0 if no mean is known.

@@ -35,7 +35,7 @@ from rcjax.serving.failures import (
 )
 from rcjax.serving.models_file import format_request_settings
 from rcjax.serving.openai_client import CompletionRequest, complete, stream
-from rcjax.serving.usage import CallUsage, Pace, reply_samples
+from rcjax.serving.usage import AnswerMeans, CallUsage, reply_samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,8 @@ class Exchange:
     """Whether the check has reported its cost."""
     is_delivered: bool = False
     """Whether a chunk of the answer has been delivered, so that no other model may answer."""
-    pace: Pace | None = None
-    """The pace of the model's answers, by which interrupted answers are estimated; None to estimate by bytes alone."""
+    means: AnswerMeans | None = None
+    """The running means of the model's answers, for estimates of interrupted answers; None: estimate by bytes alone."""
     call: Call = field(init=False, repr=False)
     """The call for the log, set by `end`."""
 
@@ -144,7 +144,7 @@ class Exchange:
     async def _read(self, signal: Signal, reply: Reply, send: SendRequest, checks: CheckRunner) -> Reading:
         endpoint, messages = self.endpoint, self.query.messages
         if isinstance(signal, ReplyCheck):
-            self.is_checking, self.check_cost = True, (self.pace and self.pace.check_cost) or 0.0
+            self.is_checking, self.check_cost = True, (self.means and self.means.check_cost) or 0.0
             options = endpoint.options_for(self.query.options)
             reading, self.check_cost = await checks.reading(signal, messages, reply, options)
             self.is_check_reported = True
@@ -191,7 +191,7 @@ class Exchange:
         if policy is not None and self.model in policy.calibrations and logprob is not None:
             confidence = policy.calibrate(self.model, logprob=logprob)
         seconds = time.perf_counter() - self.start
-        figures = self.endpoint.call_fields(usage, seconds, self.pace, self.query.options)
+        figures = self.endpoint.call_fields(usage, seconds, self.means, self.query.options)
         figures["cost"] += self.check_cost
         figures["estimated"] |= self.check_cost > 0 and not self.is_check_reported
         self.call = Call(
@@ -355,18 +355,18 @@ class ModelCaller:
         self._shadow_slots = asyncio.Semaphore(self.max_shadow_requests)
         self._observe = observe
         self._warned: set[str] = set()
-        self._paces = {model: endpoint.guess_pace() for model, endpoint in endpoints.items()}
+        self._means = {model: endpoint.guess_means() for model, endpoint in endpoints.items()}
 
-    def continue_paces(self, before: ModelCaller, models: Iterable[str]) -> None:
-        """Continue the paces of these models, if their signals stay too, from the replaced model caller."""
+    def continue_means(self, before: ModelCaller, models: Iterable[str]) -> None:
+        """Continue the means of these models, if their signals stay too, from the replaced model caller."""
         for model in models:
             old, new = before.endpoints.get(model), self.endpoints.get(model)
             if old is not None and new is not None and old.signal == new.signal:
-                self._paces[model] = before._paces[model]
+                self._means[model] = before._means[model]
 
     def estimate_cost(self, query: Query, model: str) -> float:
         """Estimate the money that an answer may cost, from the length of the prompt and the limit on tokens."""
-        return self.endpoints[model].estimate_cost(query, self._paces[model])
+        return self.endpoints[model].estimate_cost(query, self._means[model])
 
     async def call(
         self,
@@ -388,7 +388,7 @@ class ModelCaller:
             seconds: time limit for the whole call.
             deliver: receives the answer while it comes, if the policy keeps it in any case.
         """
-        exchange = Exchange(query, model, self.endpoints[model], pace=self._paces[model])
+        exchange = Exchange(query, model, self.endpoints[model], means=self._means[model])
         exchange.usage.slots = self._shadow_slots if query.is_shadow_call else self._slots
         forwarder: ChunkForwarder | None = None
         send_question: SendRequest = self._send
@@ -452,14 +452,14 @@ class ModelCaller:
         await self._checks.close()
 
     def _report(self, exchange: Exchange) -> None:
-        """Report an ended exchange to the model's pace, the observer and the log; then warn."""
+        """Report an ended exchange to the model's means, the observer and the log; then warn."""
         query, endpoint, call = exchange.query, exchange.endpoint, exchange.call
-        if call.output_tokens and not call.estimated and exchange.pace is not None:
+        if call.output_tokens and not call.estimated and exchange.means is not None:
             votes = min(endpoint.votes, exchange.usage.replies)
             answers = votes * reply_samples(endpoint.options_for(query.options))
-            exchange.pace.add(call.output_tokens / answers, exchange.usage.reply_seconds / votes)
-        if exchange.is_checking and exchange.reading is not None and exchange.pace is not None:
-            exchange.pace.add_check(exchange.check_cost)
+            exchange.means.add(call.output_tokens / answers, exchange.usage.reply_seconds / votes)
+        if exchange.is_checking and exchange.reading is not None and exchange.means is not None:
+            exchange.means.add_check(exchange.check_cost)
         problem = None
         if self._observe is not None:
             try:

@@ -1,4 +1,4 @@
-"""The usage of replies: tokens and costs as servers report them, and the pace of a model for estimates.
+"""The usage of replies: tokens and costs as servers report them, and the means of a model's answers for estimates.
 
 Standard library only.
 """
@@ -352,18 +352,18 @@ def _sum(usages: Sequence[Mapping[str, Any]], *, deep: bool) -> dict[str, Any]:
 TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 
 
-_ANSWERS_AVERAGED = 50  # answers that the running means of a pace reach back
+_ANSWERS_AVERAGED = 50  # answers that the running means reach back
 
 _CHECKS_AVERAGED = 10  # checks that the running mean of their cost reaches back
 
 
 @dataclass
-class Pace:
+class AnswerMeans:
     """The running means of a model's answers: tokens, seconds, cost of a check. A first guess counts as one answer.
 
-    >>> pace = Pace()
-    >>> pace.add(tokens=1500, seconds=10.0)
-    >>> pace.tokens, pace.tokens_per_second
+    >>> means = AnswerMeans()
+    >>> means.add(tokens=1500, seconds=10.0)
+    >>> means.tokens, means.tokens_per_second
     (1000.0, 100.0)
     """
 
@@ -376,8 +376,8 @@ class Pace:
     _answers: int = 1
 
     @classmethod
-    def guess(cls, tokens: float) -> Pace:
-        """Guess the pace of a model that has not answered yet, from the output tokens of an answer."""
+    def guess(cls, tokens: float) -> AnswerMeans:
+        """Guess the means of a model that has not answered yet, from the output tokens of an answer."""
         return cls(tokens, tokens * cls.seconds / cls.tokens)
 
     def add_check(self, cost: float) -> None:

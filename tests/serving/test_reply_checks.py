@@ -29,7 +29,7 @@ from rcjax.serving.call_log import CallLog, Query
 from rcjax.serving.check_processes import CheckPool, CheckRunner, require_runnable
 from rcjax.serving.completions import read_reply
 from rcjax.serving.endpoints import Endpoint
-from rcjax.serving.usage import Pace
+from rcjax.serving.usage import AnswerMeans
 
 SECRET = "what nobody is to read"
 ASKED = [{"role": "user", "content": SECRET}]
@@ -121,10 +121,10 @@ def test_a_check_without_a_verdict_is_paid(output, cost, estimated, monkeypatch)
 
     async def main():
         monkeypatch.setattr(check_processes, "run_command", run_command)
-        pace = Pace()
-        pace.add_check(0.5)
+        means = AnswerMeans()
+        means.add_check(0.5)
         endpoint = Endpoint(None, "m", ReplyCheck("command:./judge"), {}, Price(1, 10), None)
-        one = exchange.Exchange(Query("q", ASKED), "m", endpoint, pace=pace)
+        one = exchange.Exchange(Query("q", ASKED), "m", endpoint, means=means)
         with contextlib.suppress(asyncio.CancelledError):
             await one.run(send, send, CheckRunner(60.0))
         return one.end()

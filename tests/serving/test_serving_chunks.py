@@ -15,7 +15,7 @@ from rcjax.policy import signals
 from rcjax.serving.call_log import Query
 from rcjax.serving.endpoints import Endpoint
 from rcjax.serving.exchange import _MAX_HELD_CHUNKS, AnswerChunk, ChunkForwarder, ModelCaller
-from rcjax.serving.usage import Pace
+from rcjax.serving.usage import AnswerMeans
 
 
 def ask(behave, *, signal=None, policy=POLICY, chunks=False, **asking):
@@ -132,7 +132,7 @@ def test_a_model_is_not_blamed_for_a_client_that_reads_slowly():
 
 
 def test_a_slow_reader_and_a_wait_for_a_slot_do_not_slow_the_pace_of_a_model(monkeypatch):
-    """By a clock that goes on only while a chunk is delivered: abandoned answers are paid by this pace."""
+    """By a clock that goes on only while a chunk is delivered: abandoned answers are paid by these means."""
     clock = [time.perf_counter()]
 
     async def deliver(chunk):
@@ -146,9 +146,9 @@ def test_a_slow_reader_and_a_wait_for_a_slot_do_not_slow_the_pace_of_a_model(mon
             await asyncio.gather(*(model_caller.call(query, "m", None, exchanges, deliver=deliver) for _ in range(2)))
             monkeypatch.undo()
             await model_caller.close()
-            return model_caller._paces["m"], [exchange.call for exchange in exchanges]
+            return model_caller._means["m"], [exchange.call for exchange in exchanges]
 
-    pace, calls = asyncio.run(main())
+    means, calls = asyncio.run(main())
     assert [call.estimated for call in calls] == [False, False]
     assert min(call.seconds for call in calls) > 900.0
-    assert pace.seconds <= Pace.seconds
+    assert means.seconds <= AnswerMeans.seconds

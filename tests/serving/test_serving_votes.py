@@ -20,7 +20,7 @@ from rcjax.serving.endpoints import Endpoint, LoggedNormaliser, separate_votes
 from rcjax.serving.exchange import Exchange, ModelCaller
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
-from rcjax.serving.usage import CallUsage, Pace
+from rcjax.serving.usage import AnswerMeans, CallUsage
 
 MONEY = {name: ServedModel(name, name, Price(*price)) for name, price in PRICES.items()}
 
@@ -98,7 +98,7 @@ def test_reservations_and_estimates_count_each_answer_once(samples, n):
                 await model_caller.call(query, "small", None, history)
             expected.append(model_caller.estimate_cost(query, "small"))
             cancelled = CallUsage(unanswered=samples, unfinished=samples)
-            expected.append(endpoint.call_fields(cancelled, 0.0, model_caller._paces["small"], {})["cost"])
+            expected.append(endpoint.call_fields(cancelled, 0.0, model_caller._means["small"], {})["cost"])
             await model_caller.close()
         return [cost / (1e-5 * samples * n) for cost in expected]
 
@@ -107,12 +107,12 @@ def test_reservations_and_estimates_count_each_answer_once(samples, n):
 
 def test_reservations_cover_second_questions_checks_and_schemas():
     """A second question repeats the question and the answer; a check costs what earlier checks have cost."""
-    query, pace = Query("q", [{"role": "user", "content": "x" * 400}]), Pace()
+    query, means = Query("q", [{"role": "user", "content": "x" * 400}]), AnswerMeans()
     options = {"max_tokens": 50, "n": 1}
 
     def estimate(signal, mean_cost=None, needs_confidence=True, **more):
         endpoint = Endpoint(None, "m", signal, options | more, Price(1, 10), mean_cost)
-        return 1e6 * endpoint.estimate_cost(replace(query, needs_confidence=needs_confidence), pace)
+        return 1e6 * endpoint.estimate_cost(replace(query, needs_confidence=needs_confidence), means)
 
     alone = estimate(None)
     assert alone == pytest.approx(100 + 500)
@@ -124,7 +124,7 @@ def test_reservations_cover_second_questions_checks_and_schemas():
     assert estimate(None, response_format=schema) == pytest.approx(alone + 100 + 20, abs=10)
     check = signals.ReplyCheck("python:checks:judge")
     assert estimate(check, 0.01) == pytest.approx(10_000)  # no check has told its cost: the mean of the log has it
-    pace.add_check(0.002)
+    means.add_check(0.002)
     assert estimate(check, 0.01) == pytest.approx(alone + 2_000)
 
 

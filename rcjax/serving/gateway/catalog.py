@@ -254,9 +254,9 @@ class Catalog:
     """The clients."""
 
     def continue_from(self, before: Catalog) -> None:
-        """Continue the bills of changed policies, and the paces of unchanged models, from the last catalog."""
+        """Continue the bills of changed policies, and the means of unchanged models, from the last catalog."""
         unchanged = [name for name, model in self.models.items() if before.models.get(name) == model]
-        self.unjudged_model_caller.continue_paces(before.unjudged_model_caller, unchanged)
+        self.unjudged_model_caller.continue_means(before.unjudged_model_caller, unchanged)
         for name, deployment in self.policies.items():
             if deployment is not before.policies[name]:
                 deployment.cascade.continue_from(before.policies[name].cascade, unchanged)

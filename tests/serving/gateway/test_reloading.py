@@ -119,25 +119,25 @@ def test_the_pace_of_a_model_that_has_not_changed_stays(line):
     """Reservations for answers without a limit on tokens go by it."""
     with gateway(behave=answers) as service:
 
-        def paces():
+        def means():
             catalog = service.app.state.gateway.catalog
             judged = catalog.policies["policy"].cascade._model_caller
-            return [model_caller._paces for model_caller in (catalog.unjudged_model_caller, judged)]
+            return [model_caller._means for model_caller in (catalog.unjudged_model_caller, judged)]
 
         service.ask(model="large")
         assert service.ask().json["rcjax"]["models"][-1] == "large"
-        first, models = paces(), service.folder / "models.toml"
+        first, models = means(), service.folder / "models.toml"
         os.utime(models)
         assert line().endswith("nothing has changed")
         put(models, models.read_text().replace("org/small", "org/other"))
         assert line().startswith("models.toml is loaded")
-        for before, after in zip(first, paces(), strict=True):
+        for before, after in zip(first, means(), strict=True):
             assert before["large"].tokens < 500
             assert after["large"] is before["large"]
             assert after["small"] is not before["small"]
         alone("large").save(service.folder / "policy.json")
         assert line().endswith(" from now on: large alone")
-        assert paces()[1].keys() == {"large"}
+        assert means()[1].keys() == {"large"}
 
 
 def test_a_changed_config_map_of_kubernetes_is_loaded(line):
