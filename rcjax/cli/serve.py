@@ -26,7 +26,7 @@ from rcjax.cli.options import AsJson, Count, File, Model, Models, Name, Really, 
 from rcjax.serving.call_log import ShadowRate
 
 if TYPE_CHECKING:
-    from rcjax.serving.gateway.catalog import Catalog, Deployment, Settings
+    from rcjax.serving.gateway.catalog import Catalog, Deployment, ServiceSettings
     from rcjax.serving.gateway.chat_request import RequestLimits
 
 Size = Annotated[int, typer.Option(parser=size, metavar="SIZE")]
@@ -133,7 +133,7 @@ class CallLogOptions:
                 problem = f"goes with {partner.split()[0]} only: give {partner} too"
                 raise typer.BadParameter(problem, param_hint=option)
 
-    def apply_to(self, settings: Settings, workers: int) -> Settings:
+    def apply_to(self, settings: ServiceSettings, workers: int) -> ServiceSettings:
         """Apply these options to the settings of a service with a number of workers."""
         return replace(
             settings,
@@ -200,7 +200,7 @@ class AccessOptions:
                 raise typer.BadParameter(f"{name!r} is not a name of a host: {advice}", param_hint="--allow-host")
         return names if names or is_private else None
 
-    def apply_to(self, settings: Settings, host: str) -> Settings:
+    def apply_to(self, settings: ServiceSettings, host: str) -> ServiceSettings:
         """Apply these options to the settings of a service that listens at an address."""
         from rcjax.serving.gateway.catalog import is_local
 
@@ -268,7 +268,7 @@ class ReplicaOptions:
     share: Annotated[float | None, typer.Option(parser=part, metavar="SHARE")] = None
     replica: Name = None
 
-    def apply_to(self, settings: Settings) -> Settings:
+    def apply_to(self, settings: ServiceSettings) -> ServiceSettings:
         """Apply these options to the settings of a service; a usage error for options that do not go together."""
         if self.ledger is not None:
             require_libraries("--ledger", "ledger", "redis")
@@ -323,10 +323,10 @@ def serve(
     if stop_at_budget and no_follow:
         problem = "cannot be combined with --no-follow: a service that does not follow its bill never stops"
         raise typer.BadParameter(problem, param_hint="--stop-at-budget")
-    from rcjax.serving.gateway.catalog import Settings
+    from rcjax.serving.gateway.catalog import ServiceSettings
     from rcjax.serving.gateway.processes import serve as run
 
-    settings = Settings(
+    settings = ServiceSettings(
         policies=files,
         models_file=models_file,
         pass_model=served.pass_,
@@ -344,7 +344,7 @@ def serve(
     run(settings, host, port, workers, partial(announce, settings, json_, workers))
 
 
-def announce(settings: Settings, as_json: bool, workers: int, url: str, catalog: Catalog) -> None:
+def announce(settings: ServiceSettings, as_json: bool, workers: int, url: str, catalog: Catalog) -> None:
     """Announce that the service accepts connections; warn of options without effect and of a reference not asked."""
     from rcjax.policy.error_kind import recorded_reference
     from rcjax.serving.models_file import describe_listed

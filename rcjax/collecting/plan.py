@@ -41,7 +41,7 @@ from rcjax.serving.check_processes import CheckRunner, require_runnable
 from rcjax.serving.completions import read_reply
 from rcjax.serving.endpoints import SECOND_QUESTION_TOKENS, checked_options, second_options
 from rcjax.serving.failures import CallError
-from rcjax.serving.models_file import ModelSettings
+from rcjax.serving.models_file import ModelEntry
 from rcjax.serving.usage import CallUsage
 
 _PROBE_MESSAGES = [
@@ -154,9 +154,9 @@ _TEXT_TOKENS, _CHOICE_TOKENS = 1024, 16  # default limits of an answer's tokens
 class Plan:
     """Options of a run."""
 
-    models: Mapping[str, ModelSettings]
+    models: Mapping[str, ModelEntry]
     """Settings of the models to ask, by name."""
-    judges: Mapping[str, ModelSettings] = field(default_factory=dict)
+    judges: Mapping[str, ModelEntry] = field(default_factory=dict)
     """Settings of the models that may be judges, by name: all models of the file."""
     signal: str | None = None
     """Name of the common signal; None to choose one by the questions and the model."""

@@ -26,7 +26,7 @@ from rcjax.serving.completions import read_reply, text_or_calls
 from rcjax.serving.endpoints import Endpoint, LoggedNormaliser, second_options
 from rcjax.serving.exchange import Exchange
 from rcjax.serving.failures import NO_CREDIT, CallError, Failure, connection_error
-from rcjax.serving.models_file import ModelSettings, format_request_settings
+from rcjax.serving.models_file import ModelEntry, format_request_settings
 from rcjax.serving.openai_client import CompletionRequest, complete, make_api_client
 from rcjax.serving.usage import CallUsage, text_bytes, token_limit
 
@@ -188,7 +188,7 @@ class Respondent:
     Raises ValueError if its key is not in the environment, or cannot be sent.
     """
 
-    def __init__(self, settings: ModelSettings, timeout: float = 60.0) -> None:
+    def __init__(self, settings: ModelEntry, timeout: float = 60.0) -> None:
         address, query = settings.address()
         self.api_client = make_api_client(
             base_url=address,

@@ -94,8 +94,8 @@ def _check_signal(name: str, where: str) -> str:
 
 
 @dataclass(frozen=True)
-class ModelSettings(ServedModel, Record):
-    """One model of a `models.toml`."""
+class ModelEntry(ServedModel, Record):
+    """The entry of a model in a `models.toml`."""
 
     price: Annotated[Price, _AS_IS] = _FREE
     options: Annotated[Mapping[str, object], _check_options] = field(default_factory=dict)
@@ -159,7 +159,7 @@ def sendable(text: str) -> bool:
     return text.isascii() and text.isprintable()
 
 
-def read_models(path: str | os.PathLike[str]) -> dict[str, ModelSettings]:
+def read_models(path: str | os.PathLike[str]) -> dict[str, ModelEntry]:
     """Read the models of a TOML file, in its order, by name.
 
     Raises ValueError, which names the file, the model and if possible the line, for invalid settings, and OSError if
@@ -177,7 +177,7 @@ SETTINGS = ("model", "base_url", "key_env", *PRICES, "options", "signal", "sampl
 _Money = Annotated[float, Between(0.0, 1e18)]
 
 
-def _read_settings(name: str, table: Any, where: str) -> ModelSettings:
+def _read_settings(name: str, table: Any, where: str) -> ModelEntry:
     """Read the table of a model, with the listed price if the table has no price."""
     if not isinstance(table, Mapping):
         raise ValueError(f"{where}: give a table with input and output, its price")
@@ -196,25 +196,23 @@ def _read_settings(name: str, table: Any, where: str) -> ModelSettings:
         else Price(*(read_value(kind, table.get(key), f"{where}.{key}") for key, kind in kinds)).exact
     )
     upstream_model = read_value(str | None, table.get("model"), f"{where}.model") or name
-    settings = read_value(
-        ModelSettings, {**table, "name": name, "upstream_model": upstream_model, "price": price}, where
-    )
+    settings = read_value(ModelEntry, {**table, "name": name, "upstream_model": upstream_model, "price": price}, where)
     if not is_listed:
         return settings
     listed = listed_price(settings.upstream_model, settings.base_url, where)
     return replace(settings, price=listed.price.exact, listed=listed.describe())
 
 
-def describe_listed(models: Iterable[ModelSettings]) -> list[str]:
+def describe_listed(models: Iterable[ModelEntry]) -> list[str]:
     """Describe the prices taken from genai-prices, one in a line, after a line on the list; [] without such prices."""
     lines = [f"{model.name}: {model.listed}" for model in models if model.listed is not None]
     return [f"prices per million tokens by {GenaiPrices().name}", *lines] if lines else []
 
 
-def describe_model_changes(before: Mapping[str, ModelSettings], after: Mapping[str, ModelSettings]) -> Iterator[str]:
+def describe_model_changes(before: Mapping[str, ModelEntry], after: Mapping[str, ModelEntry]) -> Iterator[str]:
     """Yield a phrase for each model that is new, gone, or set otherwise.
 
-    >>> small = ModelSettings("small", "small", Price(0.1, 0.4))
+    >>> small = ModelEntry("small", "small", Price(0.1, 0.4))
     >>> dear = replace(small, price=Price(0.2, 0.4), options={"seed": 1})
     >>> [*describe_model_changes({"small": small, "old": small}, {"small": dear, "new": small})]
     ['small: input 0.1 → 0.2, other options', 'new is added', 'old is gone']

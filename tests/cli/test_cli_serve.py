@@ -16,7 +16,7 @@ from uvicorn.supervisors import Multiprocess
 from rcjax.cli.serve import announce
 from rcjax.policy import Ladder, Rule
 from rcjax.serving.gateway import processes
-from rcjax.serving.gateway.catalog import CatalogMaker, EndpointConnections, Settings
+from rcjax.serving.gateway.catalog import CatalogMaker, EndpointConnections, ServiceSettings
 
 TABLE = """[{name}]
 base_url = "http://127.0.0.1:9/v1"
@@ -155,7 +155,7 @@ def test_right_options_of_serve_start_a_service(folder):
 
 def test_the_announcement_has_the_address_and_the_policies(folder, capsys):
     files = {"supp\x1bort": folder / "policy.json", "later": folder / "absent.json"}
-    settings = Settings(files, folder / "models.toml", pass_model="large", shadow=0.05)
+    settings = ServiceSettings(files, folder / "models.toml", pass_model="large", shadow=0.05)
     catalog = CatalogMaker(settings, EndpointConnections(1.0).api_client).read()
     digest, names = catalog.policies["supp\x1bort"].digest, ["small", "middle", "large"]
     cost = catalog.policies["supp\x1bort"].shadow_cost.describe(0.05)
@@ -216,7 +216,7 @@ def test_a_ladder_is_described_by_the_rungs_that_answer(folder):
         (1.5, True, shares + later),
     ):
         Ladder(tuple(rungs), position, 2e-5, follows=follows).save(folder / "ladder.json")
-        settings = Settings({"policy": folder / "ladder.json"}, folder / "models.toml")
+        settings = ServiceSettings({"policy": folder / "ladder.json"}, folder / "models.toml")
         catalog = CatalogMaker(settings, EndpointConnections(1.0).api_client).read()
         assert catalog.policies["policy"].describe_models() == told
         assert [*catalog.policies["policy"].describe_other_calls()] == ["if all models of a rung fail: large"]

@@ -26,7 +26,7 @@ import uvicorn
 
 from helpers.chat_server import KEY, Server, served
 from rcjax.policy import Calibration, Policy, Rule
-from rcjax.serving.gateway.catalog import Settings
+from rcjax.serving.gateway.catalog import ServiceSettings
 from rcjax.serving.gateway.chat_request import RequestLimits
 from rcjax.serving.gateway.processes import Connection
 from rcjax.serving.gateway.service import build_app
@@ -193,10 +193,10 @@ def gateway(policy=None, behave=None, *, signal="choice", tables=None, base_url=
         signal, tables: of `write_models`.
         base_url: where the models are asked, if not at the upstream itself.
         limits: changes of those of the settings.
-        settings: others of `Settings`.
+        settings: others of `ServiceSettings`.
     """
     with _files(policy, behave, signal, tables, base_url) as (server, folder, files):
-        settings = Settings(
+        settings = ServiceSettings(
             files,
             folder / "models.toml",
             limits=RequestLimits(**(limits or {})),

@@ -32,7 +32,7 @@ from rcjax.serving.endpoints import THINKING, Endpoint, checked_options, within_
 from rcjax.serving.exchange import ModelCaller, gather_all
 from rcjax.serving.gateway.chat_request import ChatRequest, RequestLimits
 from rcjax.serving.gateway.clients import KeyRing
-from rcjax.serving.models_file import ModelSettings, describe_model_changes, describe_variable, read_models
+from rcjax.serving.models_file import ModelEntry, describe_model_changes, describe_variable, read_models
 from rcjax.serving.openai_client import make_api_client, openai
 from rcjax.serving.totals import Ledger, TotalsFile
 from rcjax.serving.usage import TOKEN_LIMITS, token_limit
@@ -50,7 +50,7 @@ _SLOTS_PER_REQUEST = 2  # slots of model callers for each request in progress, w
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ServiceSettings:
     """The settings of a gateway."""
 
     policies: Mapping[str, Path | None]
@@ -173,7 +173,7 @@ class EndpointConnections:
         self._timeout = timeout
         self._api_clients: dict[tuple[str | None, str], openai.AsyncOpenAI] = {}
 
-    def api_client(self, model: ModelSettings) -> openai.AsyncOpenAI:
+    def api_client(self, model: ModelEntry) -> openai.AsyncOpenAI:
         """Return the client of a model's endpoint. Raises ValueError for an invalid key or address."""
         endpoint = model.base_url, model.key()
         if endpoint not in self._api_clients:
@@ -247,7 +247,7 @@ class Catalog:
     """The policies and models that clients can call."""
 
     policies: Mapping[str, Deployment]
-    models: Mapping[str, ModelSettings]
+    models: Mapping[str, ModelEntry]
     unjudged_model_caller: ModelCaller
     """Asks a model without judging its answer."""
     key_ring: KeyRing
@@ -311,8 +311,8 @@ class CatalogMaker:
         ledger: ledger of the replicas.
     """
 
-    settings: Settings
-    api_client: Callable[[ModelSettings], openai.AsyncOpenAI]
+    settings: ServiceSettings
+    api_client: Callable[[ModelEntry], openai.AsyncOpenAI]
     log: CallLog | None = None
     observe: Callable[..., None] | None = None
     observe_shadow: Callable[[str, str], None] | None = None
@@ -354,9 +354,7 @@ class CatalogMaker:
         path = self.settings.policies[name]
         return f"--pass {self.settings.pass_model}" if path is None or policy is None else path.name
 
-    def _require_tables(
-        self, policies: Mapping[str, AbstractPolicy | None], models: Mapping[str, ModelSettings]
-    ) -> None:
+    def _require_tables(self, policies: Mapping[str, AbstractPolicy | None], models: Mapping[str, ModelEntry]) -> None:
         """Raise ValueError if a model lacks a table, or has the name of a policy."""
         settings = self.settings
         for option, names in {"--shadow-models": settings.shadow_models, "--pass": (settings.pass_model,)}.items():
@@ -376,7 +374,7 @@ class CatalogMaker:
                 raise ValueError(f"{self._source_of(name, policy)}: {problem}")
 
     def _deploy(
-        self, name: str, tuned: AbstractPolicy | None, models: Mapping[str, ModelSettings], before: Catalog | None
+        self, name: str, tuned: AbstractPolicy | None, models: Mapping[str, ModelEntry], before: Catalog | None
     ) -> Deployment:
         """Make a policy ready to answer, or `--pass` before there is a policy. Raises ValueError for a faulty one."""
         settings, limits = self.settings, self.settings.limits
@@ -412,13 +410,13 @@ class CatalogMaker:
         request_forms = frozenset.intersection(*map(frozenset, forms)) if forms else None
         return Deployment(name, policy, digest, cascade, tuned is None, frozenset.intersection(*judged), request_forms)
 
-    def _with_recorded_options(self, model: ModelSettings, record: Mapping[str, Any]) -> ModelSettings:
+    def _with_recorded_options(self, model: ModelEntry, record: Mapping[str, Any]) -> ModelEntry:
         """Add the options of the tuning's requests, which the file's options replace, and the limit on tokens."""
         options = {**record.get("options", {}), **model.options}
         limit, options = self.settings.limits.max_tokens, self._with_token_limit(model, options)
         return replace(model, options=options, fixed=FIXED_OPTIONS, max_tokens=limit)
 
-    def _shadow_models(self, policy: AbstractPolicy | None, models: Mapping[str, ModelSettings]) -> tuple[str, ...]:
+    def _shadow_models(self, policy: AbstractPolicy | None, models: Mapping[str, ModelEntry]) -> tuple[str, ...]:
         """Return the models for shadow queries besides the policy's own: the settings' and the policy's reference.
 
         The answers of the reference show later whether the policy is still right. Before there is a policy, these are
@@ -434,7 +432,7 @@ class CatalogMaker:
             return named
         return tuple(dict.fromkeys([*named, reference.model]))
 
-    def _endpoint(self, model: ModelSettings) -> Endpoint:
+    def _endpoint(self, model: ModelEntry) -> Endpoint:
         """Make a model's endpoint for answers that no policy judges.
 
         The endpoint keeps `extra_*` and `_OPERATOR_OPTIONS` of the file; the client chooses the other options.
@@ -455,7 +453,7 @@ class CatalogMaker:
         options = within_token_limit(self._with_token_limit(model, kept), limits.max_tokens)
         return Endpoint(client, model.upstream_model, None, options, model.price, None, fixed=FIXED_OPTIONS)
 
-    def _with_token_limit(self, model: ModelSettings, options: Mapping[str, Any]) -> dict[str, Any]:
+    def _with_token_limit(self, model: ModelEntry, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options with the service's limit on tokens, by the endpoint's name for it, if they have none."""
         limit = self.settings.limits.max_tokens
         if limit is None or token_limit(options) is not None:

@@ -27,7 +27,7 @@ from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.completions import text_or_calls
 from rcjax.serving.exchange import AnswerChunk, Exchange, calls_of
 from rcjax.serving.gateway.api_errors import ApiError, money_error, upstream_error
-from rcjax.serving.gateway.catalog import Catalog, Deployment, Settings
+from rcjax.serving.gateway.catalog import Catalog, Deployment, ServiceSettings
 from rcjax.serving.gateway.chat_request import ChatRequest, id_headers, parse_chat_request, read_object
 from rcjax.serving.gateway.clients import Client
 from rcjax.serving.gateway.metrics import Metrics
@@ -169,7 +169,7 @@ class RequestContext:
 class RequestHandler:
     """One request and its answer. Raises ApiError for an unknown model."""
 
-    settings: Settings
+    settings: ServiceSettings
     catalog: Catalog
     metrics: Metrics
     request: ChatRequest

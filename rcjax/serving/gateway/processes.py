@@ -39,7 +39,7 @@ from rcjax.serving.gateway.catalog import (
     Catalog,
     CatalogMaker,
     EndpointConnections,
-    Settings,
+    ServiceSettings,
     describe_problem,
 )
 from rcjax.serving.gateway.service import STOPPING, build_app
@@ -155,7 +155,9 @@ _LOG_CONFIG: dict[str, Any] = {
 }
 
 
-def serve(settings: Settings, host: str, port: int, workers: int, announce: Callable[[str, Catalog], None]) -> None:
+def serve(
+    settings: ServiceSettings, host: str, port: int, workers: int, announce: Callable[[str, Catalog], None]
+) -> None:
     """Serve until a signal ends it.
 
     Args:
@@ -233,7 +235,7 @@ class _WorkerSupervisor(Multiprocess):
         super().terminate_all()
 
 
-def _build_worker_app(settings: Settings, *, alone: bool) -> Starlette:
+def _build_worker_app(settings: ServiceSettings, *, alone: bool) -> Starlette:
     """Build the application of a process, which logs warnings.
 
     If a file has become invalid since the start of the service, one of several workers logs the problem and ends, and

@@ -39,7 +39,7 @@ from rcjax.serving.gateway.catalog import (
     Catalog,
     CatalogMaker,
     EndpointConnections,
-    Settings,
+    ServiceSettings,
     describe_problem,
     file_signature,
     is_local,
@@ -88,7 +88,7 @@ _PROBES = frozenset({"/health", "/ready"})  # allowed under any host name, becau
 class _HeaderGuard:
     """Refuses requests by their Host and, if the service has no keys, by their Origin and Content-Type."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, settings: ServiceSettings, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
         self._keyless = settings.key_env is None and settings.keys_file is None
         self._hosts = None if settings.hosts is None else frozenset(host.casefold() for host in settings.hosts)
@@ -141,7 +141,7 @@ CANCEL_SECONDS = 2.0  # seconds for cancelled requests to end: they close their 
 class Gateway:
     """The state of one process of the service."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ServiceSettings) -> None:
         self.settings = settings
         self.ledger = settings.open_ledger()
         self.metrics = Metrics(shares_balance=self.ledger is not None)
@@ -352,7 +352,7 @@ class _CompletionRoute:
             await self._gateway.answer(scope, receive, self._responder(send))
 
 
-def build_app(settings: Settings) -> Starlette:
+def build_app(settings: ServiceSettings) -> Starlette:
     """Build the application. Raises ValueError or OSError for invalid settings and files."""
     gateway = Gateway(settings)
     chat, responses = _CompletionRoute(gateway, Responder), _CompletionRoute(gateway, ResponsesResponder)

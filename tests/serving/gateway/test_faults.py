@@ -17,7 +17,7 @@ from rcjax.policy import Ladder
 from rcjax.serving.failures import connection_error
 from rcjax.serving.gateway import chat, service
 from rcjax.serving.gateway.api_errors import upstream_error
-from rcjax.serving.gateway.catalog import Settings
+from rcjax.serving.gateway.catalog import ServiceSettings
 from rcjax.serving.gateway.chat import RequestHandler, Responder
 from rcjax.serving.gateway.chat_request import RequestLimits
 from rcjax.serving.gateway.processes import Connection
@@ -382,7 +382,7 @@ def test_a_service_closes_after_the_end_of_cancelled_requests(monkeypatch):
 
     with gateway(None, lambda *_: Response({})) as running:
         models = running.folder / "models.toml"
-        asyncio.run(main(Gateway(Settings({"policy": running.folder / "policy.json"}, models))))
+        asyncio.run(main(Gateway(ServiceSettings({"policy": running.folder / "policy.json"}, models))))
     assert events == ["paid", "closed"]
 
 
@@ -412,7 +412,7 @@ def test_a_request_in_progress_at_shutdown_gets_an_error(stream):
 
     with gateway(None, lambda *_: Response({}, delay=30)) as service:
         models = service.folder / "models.toml"
-        settings = Settings({"policy": service.folder / "policy.json"}, models, limits=RequestLimits(drain=0.1))
+        settings = ServiceSettings({"policy": service.folder / "policy.json"}, models, limits=RequestLimits(drain=0.1))
         asyncio.run(main(Gateway(settings), service.server))
     assert [message["status"] for message in sent if "status" in message] == [503]
     assert json.loads(sent[-1]["body"])["error"]["code"] == "service_stopped"

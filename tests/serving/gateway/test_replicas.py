@@ -18,7 +18,7 @@ from rcjax.cli.serve import CallLogOptions, ReplicaOptions
 from rcjax.policy import Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
 from rcjax.serving.call_log import ShadowRate
-from rcjax.serving.gateway.catalog import Settings
+from rcjax.serving.gateway.catalog import ServiceSettings
 from rcjax.serving.gateway.clients import add_key
 
 COSTS = {"small": 10.4e-6, "middle": 51.5e-6, "large": 315e-6}  # of 100 tokens sent and one received
@@ -95,7 +95,9 @@ def test_a_replica_has_its_share_of_the_limits_of_clients(tmp_path):
 def test_a_replica_has_its_share_of_a_number_of_shadow_queries(shadow, queries, ledger):
     """A share of the queries is not divided, because a replica has only a part; the ledger divides the money."""
     given = CallLogOptions(log=Path("calls.jsonl"), shadow=shadow_rate(shadow))
-    settings = ReplicaOptions(ledger=ledger, share=0.2).apply_to(given.apply_to(Settings({}, Path("models.toml")), 2))
+    settings = ReplicaOptions(ledger=ledger, share=0.2).apply_to(
+        given.apply_to(ServiceSettings({}, Path("models.toml")), 2)
+    )
     assert settings.shadow == (0.05 if queries is None else ShadowRate(queries, "week", 2))
     assert settings.share == (0.2 if ledger is None else 1.0)
 
@@ -105,7 +107,9 @@ def test_a_replica_has_its_share_of_a_number_of_shadow_queries(shadow, queries, 
 )
 def test_replicas_of_a_ledger_that_each_ask_a_number_of_shadow_queries_say_so(shadow, share, is_told, capsys):
     given = CallLogOptions(log=Path("calls.jsonl"), shadow=shadow_rate(shadow))
-    ReplicaOptions(ledger="redis://host", share=share).apply_to(given.apply_to(Settings({}, Path("models.toml")), 1))
+    ReplicaOptions(ledger="redis://host", share=share).apply_to(
+        given.apply_to(ServiceSettings({}, Path("models.toml")), 1)
+    )
     assert ("each replica asks 200 queries a week" in " ".join(capsys.readouterr().err.split())) == is_told
 
 
