@@ -360,7 +360,7 @@ class SharedBill:
         elif isinstance(self.bill, PeriodBill):
             self.bill = self.bill.at_time(time.time())
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Record, at the end of the service, the payments that a busy store has not taken yet."""
         if self._totals is not None:
             self._sync(waits=True)

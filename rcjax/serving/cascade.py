@@ -317,7 +317,7 @@ class Cascade:
                 self._background.difference_update(tasks)
         finally:
             try:
-                self.billing.settle()
+                self.billing.flush()
             finally:
                 await self._model_caller.close()
         raise_first(outcomes)

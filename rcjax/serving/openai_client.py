@@ -287,7 +287,7 @@ async def complete(request: CompletionRequest, usage: CallUsage) -> Mapping[str,
     Raises CallError if no completion came back.
     """
     async with _post(request, usage) as response:
-        usage.settle_request()
+        usage.end_request()
     if NOT_READ in response.extensions:
         usage.add(None)
         raise malformed_error(response.extensions[NOT_READ])
@@ -326,7 +326,7 @@ async def _post(request: CompletionRequest, usage: CallUsage, **streaming: Any) 
                 return
         wait = _retry_wait(problem.failure, retries, usage.end)
         if not problem.failure.charged:
-            usage.settle_request()
+            usage.end_request()
         elif not problem.failure.timed_out:  # else its server may still work on it
             usage.mark_lost()
         if wait is None or retries >= client.max_retries:
@@ -377,7 +377,7 @@ async def stream(request: CompletionRequest, usage: CallUsage, forward: ForwardC
                 problem = malformed_error(response.extensions[NOT_READ])
                 assembly.arrived = True
             if assembly.arrived or (problem is not None and not problem.failure.charged):
-                usage.settle_request()
+                usage.end_request()
             elif problem is not None and not problem.failure.timed_out:
                 usage.mark_lost()
             usage.broken += assembly.arrived and not ended

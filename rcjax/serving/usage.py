@@ -145,7 +145,7 @@ class CallUsage:
         self.unanswered_input_bytes += self._request_bytes
         self.unfinished += 1
 
-    def settle_request(self) -> None:
+    def end_request(self) -> None:
         """End a request that `begin_request` counted, with a reply or without a charge."""
         self.unanswered -= 1
         self.unanswered_input_bytes -= self._request_bytes

@@ -137,11 +137,11 @@ class Service:
 
     def forget(self):
         """Leave out of `server.requests` and `log_rows` what was there before."""
-        self.settle()
+        self.wait_until_idle()
         self.server.requests.clear()
         self.forgotten = len(self._lines())
 
-    def settle(self):
+    def wait_until_idle(self):
         """Wait until no request is worked on: a second question may come after the end of a stream."""
         until(lambda: not self.app.state.gateway.answering)
 
@@ -153,7 +153,7 @@ class Service:
 
     def log_rows(self):
         if self.app is not None:
-            self.settle()
+            self.wait_until_idle()
         return [json.loads(line) for line in self._lines()[self.forgotten :]]
 
     def logged(self, number):

@@ -322,7 +322,7 @@ def test_what_the_lock_held_back_is_recorded_by_a_new_policy_and_at_the_end(tmp_
         paid += ask(before, today, range(4, 6)) + ask(after, today, range(6, 9))  # as requests that had begun
         assert after.billing.money_left == pytest.approx(200 - paid)
     else:
-        before.billing.settle()
+        before.billing.flush()
     assert Worker(path, today).billing.money_left == pytest.approx(200 - paid)
 
 

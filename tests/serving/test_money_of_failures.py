@@ -174,7 +174,7 @@ def leave(service, body, path):
         while response is not None and came.count(EIGHT.encode()) < 2:
             came += response.read1(65_536)
         service.server.wait_for(before + 1)
-    service.settle()
+    service.wait_until_idle()
 
 
 @pytest.mark.parametrize("path", [*ASKING])

@@ -61,7 +61,7 @@ def test_a_full_disk_is_counted_and_reported_again_after_each_recovery():
             os.symlink("/dev/full", s.folder / "full")
             os.replace(s.folder / "full", log)
             assert {s.ask(model=model).status for model in ("a", "b", "large", "a", "b")} == {200}
-            s.settle()
+            s.wait_until_idle()
             assert counts(s) == {"written": 2.0 * (round_ - 1), "lost": 5.0 * round_}
             (s.folder / "empty").touch()
             os.replace(s.folder / "empty", log)
@@ -78,7 +78,7 @@ def test_a_full_disk_is_counted_and_reported_again_after_each_recovery():
 def drawn(service, query, questions):
     for text in questions:
         service.post({"model": "policy", "messages": [{"role": "user", "content": text}]}, x_rcjax_query=query)
-    service.settle()
+    service.wait_until_idle()
     return [row["shadow"] for row in service.log_rows() if row["model"] == "small"]
 
 

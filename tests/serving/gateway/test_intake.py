@@ -95,7 +95,7 @@ def test_bytes_of_all_requests_are_limited():
             assert [next(replies).result().status for _ in range(4)] == [429] * 4
             refused.set()
             assert [reply.result().status for reply in replies] == [200] * 2
-        service.settle()
+        service.wait_until_idle()
         assert service.app.state.gateway.intake.size == 0
         assert service.ask(text).status == 200
 
@@ -123,7 +123,7 @@ def test_whole_replies_count_among_the_bytes_of_their_requests():
         assert reply.status == 502
         assert "malformed answer: too large beside others at once" in reply.body.decode()
         assert service.ask(model="large", stream=True).status == 200  # what streams does not stay
-        service.settle()
+        service.wait_until_idle()
         assert service.app.state.gateway.intake.size == 0
 
 

@@ -73,7 +73,7 @@ def test_every_signal(service, unsure, model, asked, stream):
     upstream, before = service.server.behave, len(service.server.requests)
     upstream.unsure, upstream.failing = unsure, ()
     reply = service.ask("Which city?", stream=stream)
-    service.settle()
+    service.wait_until_idle()
     requests = service.server.requests[before:]
     needless = upstream.signal == "verification" and model == "large"
     questions = [1 + (upstream.signal == "verification" and name != "large") for name in MODELS[:asked]]
