@@ -393,7 +393,7 @@ class Cascade:
         """Estimate the money that a query may cost on a rung if each of its models is asked."""
         policy = self.policy.rungs[index].for_segment(query.segment)
         return math.fsum(
-            self._model_caller.estimate_cost(_to_model(query, policy, model), model) for model in policy.models
+            self._model_caller.estimate_cost(_query_for(query, policy, model), model) for model in policy.models
         )
 
     def _estimate_sum(self, query: Query, models: Iterable[str]) -> float:
@@ -470,7 +470,7 @@ class Cascade:
                 break
             is_final = policy.keeps_any_answer(model)
             query = replace(
-                _to_model(query, policy, model), charge=replace(self.billing.charge, step=len(exchanges) + 1)
+                _query_for(query, policy, model), charge=replace(self.billing.charge, step=len(exchanges) + 1)
             )
             seconds = left / 2 if left is not None and later else left
             if model == policy.first_model and policy.parallel_model is not None:
@@ -538,8 +538,8 @@ class Cascade:
         return {exchange.model: exchange for record in records for exchange in record}
 
 
-def _to_model(query: Query, policy: Policy, model: str) -> Query:
-    """Return a query as it goes to a model of a policy: an answer that is kept in any case needs no confidence."""
+def _query_for(query: Query, policy: Policy, model: str) -> Query:
+    """Return the query for a model. It needs no confidence if the policy keeps any answer of the model."""
     return replace(query, needs_confidence=query.is_shadow_query or not policy.keeps_any_answer(model))
 
 
