@@ -148,9 +148,9 @@ class SharedBill:
         path = f"{log}.totals"
         if not _has_content(path) and _has_content(log):
             state = f"{path} is empty" if os.path.exists(path) else f"there is no {path}"
-            news = f"policy {self.charge.policy}: {state}: what was spent before counts as $0"
+            message = f"policy {self.charge.policy}: {state}: what was spent before counts as $0"
             advice = "if the file was lost, put it back and start again"
-            warnings.warn(visible(f"{news}: {advice}"), CascadeWarning, stacklevel=4)
+            warnings.warn(visible(f"{message}: {advice}"), CascadeWarning, stacklevel=4)
         return TotalsFile(path)
 
     @property
@@ -218,9 +218,9 @@ class SharedBill:
                 raise BudgetSpentError(period, None)
             if start not in (self._warned_spent, self._warned_refusal):
                 self._warned_refusal = start
-                news = f"${left:.3g} is left of {period}: a request that may cost ${min(costs):.3g} is refused"
+                message = f"${left:.3g} is left of {period}: a request that may cost ${min(costs):.3g} is refused"
                 advice = "no further line says so in this period"
-                warnings.warn(f"policy {self.charge.policy}: {news}: {advice}", CascadeWarning, stacklevel=4)
+                warnings.warn(f"policy {self.charge.policy}: {message}: {advice}", CascadeWarning, stacklevel=4)
             raise BudgetSpentError(period, end)
         index = covered[0] if covered else len(candidates) - 1
         with self.reserve(costs[index]):
@@ -346,9 +346,9 @@ class SharedBill:
         bill = self.bill
         if isinstance(bill, PeriodBill) and bill.spent >= bill.period.money and self._warned_spent != bill.start:
             self._warned_spent = bill.start
-            news = f"policy {self.charge.policy}: the money of this {bill.period.every} is spent ({bill.period})"
-            then = "requests are refused" if self.stops_at_budget else "the cheapest rung answers"
-            warnings.warn(f"{news}: {then} until it ends", CascadeWarning, stacklevel=2)
+            message = f"policy {self.charge.policy}: the money of this {bill.period.every} is spent ({bill.period})"
+            consequence = "requests are refused" if self.stops_at_budget else "the cheapest rung answers"
+            warnings.warn(f"{message}: {consequence} until it ends", CascadeWarning, stacklevel=2)
 
     def _read_spending(self) -> None:
         """Update the bill with the spending of others."""
@@ -379,9 +379,9 @@ class SharedBill:
         except OSError as problem:
             assert isinstance(totals, TotalsFile)  # a ledger raises nothing
             if self._is_spending_unknown and not was_unknown:
-                news = f"cannot save spending to {totals.path}: {problem.strerror or problem}"
-                then = "until this works the cheapest rung answers, or nothing with --stop-at-budget"
-                warnings.warn(visible(f"{news}: {then}"), CascadeWarning, stacklevel=2)
+                message = f"cannot save spending to {totals.path}: {problem.strerror or problem}"
+                consequence = "until this works the cheapest rung answers, or nothing with --stop-at-budget"
+                warnings.warn(visible(f"{message}: {consequence}"), CascadeWarning, stacklevel=2)
 
     def continue_from(self, before: SharedBill) -> None:
         """Continue the bill that this one replaces: its balance or spending, and the clients' bills.
@@ -401,8 +401,8 @@ class SharedBill:
             self._read_spending()
         if isinstance(own, PeriodBill) and isinstance(other, PeriodBill):
             if own.period.every != other.period.every:
-                news = f"policy {self.charge.policy}: {describe_new_period(own.period.every, other.period.every)}"
-                warnings.warn(visible(news), CascadeWarning, stacklevel=2)
+                message = f"policy {self.charge.policy}: {describe_new_period(own.period.every, other.period.every)}"
+                warnings.warn(visible(message), CascadeWarning, stacklevel=2)
             elif self._totals is None:
                 means = {"mean_paid": own.mean_paid, "mean_expected": own.mean_expected}
                 self.bill = replace(other, period=own.period, **means).at_time(time.time())

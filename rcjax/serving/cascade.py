@@ -436,8 +436,8 @@ class Cascade:
         self._observe_shadow(outcome)
         if not self._warned_shadow:
             self._warned_shadow = True
-            news = f"{reason}: until one has ended, no other is drawn"
-            warnings.warn(f"policy {self.billing.charge.policy}: {news}", CascadeWarning, stacklevel=2)
+            message = f"{reason}: until one has ended, no other is drawn"
+            warnings.warn(f"policy {self.billing.charge.policy}: {message}", CascadeWarning, stacklevel=2)
 
     async def _ask_others(self, shadow_calls: _PendingShadowCalls) -> None:
         """Ask the models that the policy did not ask."""

@@ -481,9 +481,9 @@ class ModelCaller:
 
     def _log_call(self, exchange: Exchange) -> None:
         """Write the call of an exchange into the log."""
-        news = None if self.log is None else self.log.write_or_count(exchange.call)
-        if news is not None:
-            warnings.warn(visible(news), CascadeWarning, stacklevel=2)
+        message = None if self.log is None else self.log.write_or_count(exchange.call)
+        if message is not None:
+            warnings.warn(visible(message), CascadeWarning, stacklevel=2)
 
     def _record_of(self, model: str, query: Query) -> str | None:
         """Return the record of a model's endpoint, cached for queries of the same form and options."""

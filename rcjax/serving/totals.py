@@ -203,8 +203,8 @@ class TotalsFile:
             before = self._rows if content == self._content else _decode(content)
             if before is None:
                 before = {}
-                then = "it is written anew" if self._rows else "what was spent is counted anew"
-                warnings.warn(f"{self.path} cannot be read: {then}", CascadeWarning, stacklevel=2)
+                consequence = "it is written anew" if self._rows else "what was spent is counted anew"
+                warnings.warn(f"{self.path} cannot be read: {consequence}", CascadeWarning, stacklevel=2)
             known = before if before is self._rows else _newest(self._rows, before)
             rows = {key: row for key, row in known.items() if _is_kept(key.every, key.end, now)}
             for key, total in totals.items():
@@ -524,8 +524,8 @@ class Ledger:
         if self._thread is not None:
             self._thread.join(2 * ANSWER_SECONDS)
         if self.waiting and not self.sync():
-            news = f"the ledger at {self.address} did not get {count(self.waiting, 'payment')}"
-            warnings.warn(f"{news}: the other replicas count their money as unspent", CascadeWarning, stacklevel=2)
+            message = f"the ledger at {self.address} did not get {count(self.waiting, 'payment')}"
+            warnings.warn(f"{message}: the other replicas count their money as unspent", CascadeWarning, stacklevel=2)
         self._client.close()
 
     def _run(self) -> None:
@@ -540,16 +540,16 @@ class Ledger:
         if self.down_since is None:
             self.down_since = time.time()
             since = datetime.fromtimestamp(self.down_since, UTC)
-            news = f"the ledger at {self.address} has not answered since {since:%Y-%m-%d %H:%M:%S UTC} ({kind})"
-            rest = "answers go on, and their cost is counted when it answers again"
-            warnings.warn(visible(f"{news}: {rest}"), CascadeWarning, stacklevel=2)
+            message = f"the ledger at {self.address} has not answered since {since:%Y-%m-%d %H:%M:%S UTC} ({kind})"
+            consequence = "answers go on, and their cost is counted when it answers again"
+            warnings.warn(visible(f"{message}: {consequence}"), CascadeWarning, stacklevel=2)
 
     def _note_answer(self) -> None:
         self.has_answered = True
         if self.down_since is not None:
-            news = f"the ledger at {self.address} answers again, after {time.time() - self.down_since:.0f} s"
+            message = f"the ledger at {self.address} answers again, after {time.time() - self.down_since:.0f} s"
             self.down_since = None
-            warnings.warn(f"{news}: the spending of the meantime is counted", CascadeWarning, stacklevel=2)
+            warnings.warn(f"{message}: the spending of the meantime is counted", CascadeWarning, stacklevel=2)
 
 
 _UNSAFE = re.compile(r"[^\w.:/@+-]")

@@ -126,9 +126,9 @@ def test_an_answer_of_the_store_that_is_lost_counts_once(shared, ledgers, name):
         assert settled(near) == [MONEY - 7.0]
         far.catch_up()
         assert far.money_left == MONEY - 7.0
-    news = "\n".join(str(one.message) for one in said)
-    assert re.search(r"has not answered since \d{4}-\d\d-\d\d .*\(TimeoutError\): answers go on", news)
-    assert "answers again, after" in news
+    warned = "\n".join(str(one.message) for one in said)
+    assert re.search(r"has not answered since \d{4}-\d\d-\d\d .*\(TimeoutError\): answers go on", warned)
+    assert "answers again, after" in warned
     proxy.close()
 
 

@@ -298,8 +298,8 @@ def test_a_change_of_the_period_of_a_client_says_that_its_total_begins_anew(keys
         keys.path.write_text(keys.path.read_text().replace("1/day", "1/month") + 'money = "1/month"\n')
         until(lambda: service.app.state.gateway.catalog.key_ring.by_name("b").money is not None)
         until(lambda: "the file of keys is loaded" in caplog.text)
-    news = [line for line in caplog.messages if "from now on" in line]
-    assert news == [
+    lines = [line for line in caplog.messages if "from now on" in line]
+    assert lines == [
         "client a: its money is for a month from now on, not for a day: "
         "what was spent before the change does not count in it"
     ]
