@@ -118,8 +118,8 @@ class Bill(AbstractBill):
 
     def after_cost(self, cost: float, time: float, **means: float) -> Bill:
         """Return the bill after a cost; `means` are the running means after it, and the time does not matter."""
-        most = self.window * self.budget
-        return replace(self, balance=max(-most, min(self.balance + self.budget - cost, most)), **means)
+        max_balance = self.window * self.budget
+        return replace(self, balance=max(-max_balance, min(self.balance + self.budget - cost, max_balance)), **means)
 
 
 def client_bill(shared: AbstractBill, mine: Bill | None, time: float) -> Bill | None:

@@ -171,8 +171,8 @@ class SharedBill:
         if self.bill is None or client is None or self._is_spending_unknown:
             return self.position
         now = time.time()
-        own = client_bill(self.bill, self._clients.get(client), now)
-        return 0.0 if own is None else own.position(self._costs, now)
+        client_bill_now = client_bill(self.bill, self._clients.get(client), now)
+        return 0.0 if client_bill_now is None else client_bill_now.position(self._costs, now)
 
     @property
     def balance(self) -> float | None:
@@ -254,9 +254,9 @@ class SharedBill:
         if self.bill is not None and calls:
             cost = math.fsum(call.cost for call in calls)
             now = time.time()
-            own = None if client is None else client_bill(self.bill, self._clients.get(client), now)
-            if client is not None and own is not None:
-                self._clients[client] = own.after_query(cost, expected, now)
+            client_bill_now = None if client is None else client_bill(self.bill, self._clients.get(client), now)
+            if client is not None and client_bill_now is not None:
+                self._clients[client] = client_bill_now.after_query(cost, expected, now)
             self.bill = self.bill.after_query(cost, expected, now)
             self._record(cost, 1)
             self._forward_cost(cost)
@@ -390,19 +390,19 @@ class SharedBill:
         begins at $0. Requests that began before keep the old bill: both bills share their reservations, and the old
         bill forwards late costs.
         """
-        own, other = self.bill, before.bill
+        new, old = self.bill, before.bill
         self._clients, self._reserved, before._successor = before._clients, before._reserved, self
-        if isinstance(own, Bill) and isinstance(other, Bill):
-            self.bill = replace(own, balance=other.balance)
+        if isinstance(new, Bill) and isinstance(old, Bill):
+            self.bill = replace(new, balance=old.balance)
         elif isinstance(self._totals, TotalsFile) and isinstance(before._totals, TotalsFile):
             self._totals, self._counted = before._totals, None
             self._shared_total()  # registers this period's total, so that `_sync` reads it
             self._sync()
             self._read_spending()
-        if isinstance(own, PeriodBill) and isinstance(other, PeriodBill):
-            if own.period.every != other.period.every:
-                message = f"policy {self.charge.policy}: {describe_new_period(own.period.every, other.period.every)}"
+        if isinstance(new, PeriodBill) and isinstance(old, PeriodBill):
+            if new.period.every != old.period.every:
+                message = f"policy {self.charge.policy}: {describe_new_period(new.period.every, old.period.every)}"
                 warnings.warn(visible(message), CascadeWarning, stacklevel=2)
             elif self._totals is None:
-                means = {"mean_paid": own.mean_paid, "mean_expected": own.mean_expected}
-                self.bill = replace(other, period=own.period, **means).at_time(time.time())
+                means = {"mean_paid": new.mean_paid, "mean_expected": new.mean_expected}
+                self.bill = replace(old, period=new.period, **means).at_time(time.time())

@@ -417,9 +417,9 @@ class Cascade:
     @contextmanager
     def _keep_shadow(self) -> Iterator[RequestMemory | None]:
         """Count a shadow query, and keep its bytes, until its calls have ended; yield None if there is no slot."""
-        most = _SHADOW_QUERIES_PER_SLOT * self._model_caller.max_shadow_requests
-        if self._shadow_queries >= most:
-            self._refuse_shadow("no slot", f"{most:,} shadow queries are under way")
+        max_queries = _SHADOW_QUERIES_PER_SLOT * self._model_caller.max_shadow_requests
+        if self._shadow_queries >= max_queries:
+            self._refuse_shadow("no slot", f"{max_queries:,} shadow queries are under way")
             yield None
             return
         self._shadow_queries += 1

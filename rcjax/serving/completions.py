@@ -238,7 +238,10 @@ def number_choices(choices: Sequence[Any]) -> list[Any]:
     >>> number_choices([{"index": None, "text": "a"}, {"index": 1}])
     [{'index': 0, 'text': 'a'}, {'index': 1}]
     """
-    return [one if type(one.get("index")) is int else {**one, "index": place} for place, one in enumerate(choices)]
+    return [
+        choice if type(choice.get("index")) is int else {**choice, "index": place}
+        for place, choice in enumerate(choices)
+    ]
 
 
 _MAX_CALL_LENGTH = 10_000  # characters of arguments: the JSON of longer ones is not parsed to find its end

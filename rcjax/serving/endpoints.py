@@ -338,7 +338,7 @@ def _signals(
         named = None if name is None or (recorded and name == record["signal"]) else signal_by_name(name)
         candidates = separate_votes(record), named, given.get(model), recorded
         signals[model] = next((signal for signal in candidates if signal is not None), None)
-    unknown = [model for model, one in signals.items() if one is None]
+    unknown = [model for model, signal in signals.items() if signal is None]
     names = [str(records.get(model, {}).get("signal")) for model in unknown]
     if unknown:
         by_code = f"the policy was tuned on {names[0]}, which runs code, so the policy file alone may not start it"
@@ -359,7 +359,7 @@ def _require_as_tuned(record: Mapping[str, Any], signal: Any, model: str) -> Non
 def _require_no_answer_keys(policy: AbstractPolicy, signals: Mapping[str, Any]) -> None:
     """Refuse a policy that compares keys of answers if a signal of rcjax, which makes no keys, reads the answers."""
     pairs = [pair for rung in policy.rungs for part in rung.cascades for pair in part.agreements.items()]
-    keyed = {name for model, one in pairs if one.compare == "key" for name in (model, one.earlier)}
+    keyed = {name for model, agreement in pairs if agreement.compare == "key" for name in (model, agreement.earlier)}
     plain = [model for model in signals if model in keyed and signal_from_record(record_signal(signals[model]))]
     if plain:
         reason = "the policy compares keys of answers, as the column answer_key of its log has them"
@@ -400,16 +400,16 @@ def within_token_limit(options: Mapping[str, Any], limit: int | None, votes: int
     if limit is None:
         return {**options}
     answers = votes * reply_samples(options)
-    most = limit // answers
-    if not most:
+    max_each = limit // answers
+    if not max_each:
         raise ValueError(f"max_tokens: {limit} tokens are too few for {answers} answers that vote: raise the limit")
 
     def lower(fields: Mapping[str, Any]) -> dict[str, Any]:
-        limits = {name: token_limit({name: fields[name]}) or most for name in TOKEN_LIMITS if name in fields}
-        return {**fields, **{name: min(value, most) for name, value in limits.items()}}
+        limits = {name: token_limit({name: fields[name]}) or max_each for name in TOKEN_LIMITS if name in fields}
+        return {**fields, **{name: min(value, max_each) for name, value in limits.items()}}
 
     body = as_object(options.get("extra_body"))
-    missing = {} if {*TOKEN_LIMITS} & {*options, *body} else {"max_tokens": most}
+    missing = {} if {*TOKEN_LIMITS} & {*options, *body} else {"max_tokens": max_each}
     return {**lower(options), **({"extra_body": lower(body)} if body else {}), **missing}
 
 

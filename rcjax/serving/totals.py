@@ -227,10 +227,10 @@ def _is_kept(every: str, end: float, now: float) -> bool:
     return end > now - _seconds_kept(every)
 
 
-def _newest(one: Mapping[_RowKey, _Row], other: Mapping[_RowKey, _Row]) -> dict[_RowKey, _Row]:
-    """Merge two tables of rows. Of two rows with one key the larger counts, as spending never decreases."""
-    return {**one, **other} | {
-        key: max(one[key], other[key], key=lambda row: row.spending) for key in one.keys() & other.keys()
+def _newest(first: Mapping[_RowKey, _Row], second: Mapping[_RowKey, _Row]) -> dict[_RowKey, _Row]:
+    """Merge two tables of rows. Of two rows with first key the larger counts, as spending never decreases."""
+    return {**first, **second} | {
+        key: max(first[key], second[key], key=lambda row: row.spending) for key in first.keys() & second.keys()
     }
 
 
@@ -377,7 +377,7 @@ class TotalInLedger:
             sent = _Sum() if self._sent is None else self._sent
             number = 0 if self._sent is None else self._number
             floors = (-_INFINITE, 0.0) if self.may_fall else (self._stored.amount, self._stored.queries)
-            own = "" if self.own_query_count is None or not number else " ".join(map(repr, self.own_query_count))
+            own_count = "" if self.own_query_count is None or not number else " ".join(map(repr, self.own_query_count))
             return (
                 number,
                 repr(sent.amount),
@@ -385,7 +385,7 @@ class TotalInLedger:
                 *floors,
                 self.cap,
                 self.seconds,
-                own,
+                own_count,
                 _SECONDS_KEPT_IDLE,
                 repr(self._stored.amount),
             )
