@@ -39,7 +39,7 @@ from rcjax.policy.signals.reply_checks import is_reply_check
 from rcjax.serving.call_log import VERSION, has_failed
 from rcjax.serving.check_processes import CheckRunner, require_runnable
 from rcjax.serving.completions import read_reply
-from rcjax.serving.endpoints import SECOND_QUESTION_TOKENS, checked_options, second_options
+from rcjax.serving.endpoints import SECOND_QUESTION_TOKENS, require_options, second_options
 from rcjax.serving.failures import CallError
 from rcjax.serving.models_file import ModelEntry
 from rcjax.serving.usage import CallUsage
@@ -249,7 +249,7 @@ class RunResources:
 
 def _require_options(name: str, options: Mapping[str, Any]) -> None:
     try:
-        checked_options(dict(options))
+        require_options(options)
     except ValueError as problem:
         raise ValueError(f"model {name}: {problem}") from None
     for limit in ("max_tokens", "max_completion_tokens"):

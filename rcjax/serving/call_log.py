@@ -450,7 +450,7 @@ def make_shadow_share(shadow: float | ShadowRate | ShadowShare, log: CallLog | N
     return ShadowShare(shadow, queries_per_day(log.path, policy=policy))
 
 
-def check_query(query_id: Any, messages: Any) -> None:
+def require_query(query_id: Any, messages: Any) -> None:
     """Refuse an invalid id or invalid messages with a TypeError."""
     is_id = isinstance(query_id, Integral | NoneType) or (isinstance(query_id, str) and query_id.strip())
     if isinstance(query_id, bool) or not is_id:

@@ -27,8 +27,8 @@ from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, hash_to_u
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
 from rcjax.serving.billing import BudgetSpentError, SharedBill, SpendingUnknownError, reserve_client_money
-from rcjax.serving.call_log import Call, CallLog, Query, ShadowRate, ShadowShare, check_query, make_shadow_share
-from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
+from rcjax.serving.call_log import Call, CallLog, Query, ShadowRate, ShadowShare, make_shadow_share, require_query
+from rcjax.serving.endpoints import RequestDefaults, make_endpoints, require_options
 from rcjax.serving.exchange import Exchange, ModelCaller, Observe, ReceiveChunk, calls_of, gather_all, raise_first
 from rcjax.serving.failures import CascadeWarning, Failure
 from rcjax.serving.models_file import ServedModel
@@ -241,13 +241,14 @@ class Cascade:
 
         Raises CascadeError if no model answers; TypeError or ValueError for invalid arguments.
         """
-        check_query(query_id, messages)
+        require_query(query_id, messages)
         for argument, value in {"segment": segment, "client": client}.items():
             require_instance(value, (str, NoneType), argument)
-        checked = {} if options is None else checked_options(dict(options))
+        request_options = dict(options or {})
+        require_options(request_options)
         if deadline is not None and not number(deadline, "deadline", 0.0, math.inf):
             raise ValueError("deadline must be above 0 seconds")
-        full = replace(self._make_query(messages, query_id, checked), segment=segment, client=client)
+        full = replace(self._make_query(messages, query_id, request_options), segment=segment, client=client)
         end = None if deadline is None else time.monotonic() + deadline
         result, shadow_calls = await self._answer(full, end, deliver)
         if shadow_calls is not None:
@@ -278,7 +279,7 @@ class Cascade:
 
         listed = list(questions)
         for query_id, messages in listed:
-            check_query(query_id, messages)
+            require_query(query_id, messages)
         return await gather_all(answer(query_id, messages) for query_id, messages in listed)
 
     @property

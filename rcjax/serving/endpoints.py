@@ -308,7 +308,7 @@ def make_endpoints(policy: AbstractPolicy, models: Sequence[str], defaults: Requ
         options = {**records.get(model, {}).get("options", {}), **defaults.options, **signal.options}
         if settings is not None:
             options = within_token_limit(options | dict(settings.options), settings.max_tokens, votes)
-        checked_options(options)
+        require_options(options)
         endpoints[model] = Endpoint(
             api_clients[model].with_options(timeout=defaults.timeout, max_retries=defaults.retries),
             model if settings is None else settings.upstream_model,
@@ -374,8 +374,8 @@ def _require_signal(signal: Any, model: str) -> None:
         raise TypeError(f"signal of {model}: {wanted}, not {describe_type(signal)}")
 
 
-def checked_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Check the options of every request and return them. Raises ValueError for an option that the client lacks."""
+def require_options(options: Mapping[str, Any]) -> None:
+    """Refuse options of requests with a ValueError: options that the client lacks, or that no request may set."""
     unknown = [str(name) for name in options if name not in _KNOWN]
     if unknown:
         raise ValueError(f"options: the client knows no {', '.join(unknown)}: give what a server adds in extra_body")
@@ -388,7 +388,6 @@ def checked_options(options: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"options: top_logprobs must be a whole number, not {describe_type(top)}")
     if options.get("stream"):
         raise ValueError("options: an answer is judged as a whole: stream cannot be used")
-    return options
 
 
 def within_token_limit(options: Mapping[str, Any], limit: int | None, votes: int = 1) -> dict[str, Any]:

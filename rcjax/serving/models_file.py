@@ -68,7 +68,7 @@ _FREE = Price(0, 0)
 _AS_IS = Reads(lambda value, place: value)  # a field that this module makes
 
 
-def _check_address(url: str, where: str) -> str:
+def _read_address(url: str, where: str) -> str:
     parts = urlsplit(url)
     right = parts.scheme in ("http", "https") and parts.netloc
     require(bool(right), where, "must begin with http:// or https://, such as http://localhost:8000/v1", url)
@@ -76,7 +76,7 @@ def _check_address(url: str, where: str) -> str:
     return url
 
 
-def _check_options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _read_options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
     headers = options.get("extra_headers", {})
     for header, value in headers.items() if isinstance(headers, Mapping) else [("", headers)]:
         if not (isinstance(value, str) and sendable(header) and sendable(value)):
@@ -85,7 +85,7 @@ def _check_options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
     return dict(options)
 
 
-def _check_signal(name: str, where: str) -> str:
+def _read_signal_name(name: str, where: str) -> str:
     try:
         require_signal_name(name)
     except ValueError as problem:
@@ -98,11 +98,11 @@ class ModelEntry(ServedModel, Record):
     """The entry of a model in a `models.toml`."""
 
     price: Annotated[Price, _AS_IS] = _FREE
-    options: Annotated[Mapping[str, object], _check_options] = field(default_factory=dict)
-    signal: Annotated[str, _check_signal] | None = None
+    options: Annotated[Mapping[str, object], _read_options] = field(default_factory=dict)
+    signal: Annotated[str, _read_signal_name] | None = None
     fixed: Annotated[frozenset[str], _AS_IS] = field(default=frozenset(), kw_only=True)
     max_tokens: Annotated[int | None, _AS_IS] = field(default=None, kw_only=True)
-    base_url: Annotated[str, _check_address] | None = None
+    base_url: Annotated[str, _read_address] | None = None
     """The endpoint's address; None is OpenAI's."""
     key_env: str | None = None
     """The environment variable that holds the key."""

@@ -28,7 +28,7 @@ from rcjax.policy.spec import recorded_request_settings, recorded_tuning
 from rcjax.serving.billing import describe_new_period
 from rcjax.serving.call_log import CallLog, ShadowCost, ShadowRate
 from rcjax.serving.cascade import Cascade
-from rcjax.serving.endpoints import THINKING, Endpoint, checked_options, within_token_limit
+from rcjax.serving.endpoints import THINKING, Endpoint, require_options, within_token_limit
 from rcjax.serving.exchange import ModelCaller, gather_all
 from rcjax.serving.gateway.chat_request import ChatRequest, RequestLimits
 from rcjax.serving.gateway.clients import KeyRing
@@ -441,7 +441,7 @@ class CatalogMaker:
         limits = self.settings.limits
         try:
             client = self.api_client(model).with_options(timeout=limits.timeout, max_retries=limits.retries)
-            checked_options(dict(model.options))
+            require_options(model.options)
         except ValueError as problem:
             reason = str(problem).removeprefix(f"model {model.name}: ")
             raise ValueError(f"{self.settings.models_file.name}, model {model.name}: {reason}") from None

@@ -189,7 +189,7 @@ def parse_chat_request(data: Mapping[str, Any]) -> ChatRequest:
     for index, message in enumerate(messages):
         if message.get("role") not in _ROLES:
             raise invalid_field(f"messages[{index}].role", f"must be {', '.join(_ROLES[:-1])} or {_ROLES[-1]}")
-    _check_types(data)
+    _require_types(data)
     options = data.get("stream_options")
     return ChatRequest(
         model=model,
@@ -236,7 +236,7 @@ _ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 _RANGES = {"temperature": (0, 2), "top_p": (0, 1), "frequency_penalty": (-2, 2), "presence_penalty": (-2, 2)}
 
 
-def _check_types(data: Mapping[str, Any]) -> None:
+def _require_types(data: Mapping[str, Any]) -> None:
     """Refuse an invalid value in a field that the gateway reads, or whose values OpenAI's API fixes.
 
     An endpoint would refuse it too, once for each model that a policy asks.
@@ -254,7 +254,7 @@ def _check_types(data: Mapping[str, Any]) -> None:
         value = data.get(name)
         if value is not None and (type(value) not in (int, float) or not low <= value <= high):
             raise invalid_field(name, f"must be a number from {low} to {high}")
-    _check_tools(data)
+    _require_tools(data)
     options = data.get("stream_options")
     if not isinstance(options, dict | None):
         raise invalid_field("stream_options", "must be an object")
@@ -270,7 +270,7 @@ def require_token_limit(name: str, value: object) -> None:
         raise invalid_field(name, "must be a whole number above 0")
 
 
-def _check_tools(data: Mapping[str, Any]) -> None:
+def _require_tools(data: Mapping[str, Any]) -> None:
     """Refuse malformed tools, tool choices and response formats."""
     tools = data.get("tools")
     if not isinstance(tools, list | None) or not all(isinstance(tool, dict) for tool in tools or ()):

@@ -42,7 +42,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _Count = Annotated[int, Between(1, 10**9)]
 
 
-def _check_digest(text: str, where: str) -> str:
+def _read_digest(text: str, where: str) -> str:
     if not re.fullmatch(r"[0-9a-f]{64}", text):  # the text may be the key itself, so it is not quoted
         raise ValueError(f"{where}: must be the SHA-256 of a key, 64 hexadecimal digits: rcjax key new makes both")
     return text
@@ -70,7 +70,7 @@ _DEFAULT_PERIOD = Period(1.0, "month")  # period for the money of a client witho
 class Client(Record):
     """A client of the gateway, with its permissions and limits."""
 
-    sha256: Annotated[str, _check_digest]
+    sha256: Annotated[str, _read_digest]
     """SHA-256 of the client's key, in hexadecimal."""
     requests: _Count | None = None
     """Limit on requests in a minute of the clock; None without one."""
