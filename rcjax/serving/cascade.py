@@ -244,7 +244,7 @@ class Cascade:
         require_query(query_id, messages)
         for argument, value in {"segment": segment, "client": client}.items():
             require_instance(value, (str, NoneType), argument)
-        request_options = dict(options or {})
+        request_options = dict({} if options is None else options)
         require_options(request_options)
         if deadline is not None and not number(deadline, "deadline", 0.0, math.inf):
             raise ValueError("deadline must be above 0 seconds")

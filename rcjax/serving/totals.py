@@ -228,7 +228,7 @@ def _is_kept(every: str, end: float, now: float) -> bool:
 
 
 def _newest(first: Mapping[_RowKey, _Row], second: Mapping[_RowKey, _Row]) -> dict[_RowKey, _Row]:
-    """Merge two tables of rows. Of two rows with first key the larger counts, as spending never decreases."""
+    """Merge two tables of rows. Of two rows with one key the larger counts, as spending never decreases."""
     return {**first, **second} | {
         key: max(first[key], second[key], key=lambda row: row.spending) for key in first.keys() & second.keys()
     }

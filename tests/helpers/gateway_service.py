@@ -143,7 +143,7 @@ class Service:
 
     def wait_until_idle(self):
         """Wait until no request is worked on: a second question may come after the end of a stream."""
-        until(lambda: not self.app.state.gateway.answering)
+        until(lambda: not self.app.state.gateway.in_progress)
 
     def workers(self):
         """The processes that serve, where it runs in processes of its own."""

@@ -360,21 +360,21 @@ class RequestHandler:
             await self.responder.send_event(chunk, headers)
         await self.responder.end_stream()
 
-    def _make_report(self, known: AnswerChunk | Result, status: str) -> dict[str, Any]:
+    def _make_report(self, outcome: AnswerChunk | Result, status: str) -> dict[str, Any]:
         """Return the report of the cascade so far: the field `rcjax` of the answer."""
         deployment = self._deployment
-        models = [call.model for call in known.calls]
+        models = [call.model for call in outcome.calls]
         return {
             "query": self.context.query_id,
             "status": status,
-            "model": known.model,
-            "models": models if known.model is None or known.model in models else [*models, known.model],
+            "model": outcome.model,
+            "models": models if outcome.model is None or outcome.model in models else [*models, outcome.model],
             "policy": None if deployment is None else deployment.name,
             "policy_hash": None if deployment is None else deployment.digest,
-            "confidence": known.confidence if isinstance(known, Result) else None,
-            "position": known.query.position,
-            "rung": known.query.rung,
-            "cost": math.fsum(call.cost for call in known.calls),
+            "confidence": outcome.confidence if isinstance(outcome, Result) else None,
+            "position": outcome.query.position,
+            "rung": outcome.query.rung,
+            "cost": math.fsum(call.cost for call in outcome.calls),
             "not_judged": list(self._why_not_judged),
         }
 

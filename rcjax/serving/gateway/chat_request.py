@@ -372,7 +372,7 @@ _MAX_SHADOW_SHARE = 0.25  # share of `max_in_flight`: a shadow query begins only
 class _LimitedMemory(RequestMemory):
     """The bytes of a request and its replies, or of its shadow calls, within the limit for all requests."""
 
-    intake: BodyReader
+    body_reader: BodyReader
     size: int = 0
     has_ended: bool = False
     was_dropped: bool = False
@@ -380,9 +380,9 @@ class _LimitedMemory(RequestMemory):
 
     def reserve(self, size: int) -> bool:
         """Count more bytes, and return whether there is room for them."""
-        if self.intake.size + size > self.intake.limits.max_in_flight:
+        if self.body_reader.size + size > self.body_reader.limits.max_in_flight:
             return False
-        self.size, self.intake.size = self.size + size, self.intake.size + size
+        self.size, self.body_reader.size = self.size + size, self.body_reader.size + size
         return True
 
     @contextmanager
@@ -391,18 +391,18 @@ class _LimitedMemory(RequestMemory):
 
         The size of this request plays no part, so that shadow queries are a fair sample of short and long requests.
         """
-        intake = self.intake
-        if sum(kept.size for kept in intake.kept) >= _MAX_SHADOW_SHARE * intake.limits.max_in_flight:
+        body_reader = self.body_reader
+        if sum(kept.size for kept in body_reader.kept) >= _MAX_SHADOW_SHARE * body_reader.limits.max_in_flight:
             yield None
             return
-        kept, self.size = _LimitedMemory(intake, self.size), 0
-        intake.kept.add(kept)
+        kept, self.size = _LimitedMemory(body_reader, self.size), 0
+        body_reader.kept.add(kept)
         try:
             yield kept
         finally:
-            intake.kept.remove(kept)
+            body_reader.kept.remove(kept)
             if self.has_ended:
-                intake.size -= kept.size
+                body_reader.size -= kept.size
             else:
                 self.size += kept.size
 

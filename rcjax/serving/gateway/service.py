@@ -146,8 +146,8 @@ class Gateway:
         self.ledger = settings.open_ledger()
         self.metrics = Metrics(shares_balance=self.ledger is not None)
         self.connections = EndpointConnections(settings.limits.timeout)
-        self.intake = BodyReader(settings.limits)
-        self.answering = 0
+        self.body_reader = BodyReader(settings.limits)
+        self.in_progress = 0
         """Number of requests that have been read and not yet answered."""
         self._totals = settings.make_client_totals() if self.ledger is None else self.ledger
         self.client_limits = ClientLimits(self._totals)
@@ -261,10 +261,10 @@ class Gateway:
             ids = id_headers(query)
             self._require_slot()
             start = time.perf_counter()
-            with self.client_limits.admit(client), self.intake.open_memory() as memory:
-                body = await self.intake.read(receive, headers, memory, client.name)
+            with self.client_limits.admit(client), self.body_reader.open_memory() as memory:
+                body = await self.body_reader.read(receive, headers, memory, client.name)
                 await fair_queue("requests").wait_turn()
-                with self._answering():
+                with self._count_in_progress():
                     request = responder.read(body)
                     self._require_permitted(request, client)
                     reserve_money = partial(self.client_limits.reserve, client)
@@ -289,18 +289,18 @@ class Gateway:
 
     def _require_slot(self) -> None:
         """Refuse a request with ApiError 429 while the limit's number of requests is being answered."""
-        if self.answering >= self.settings.limits.concurrency:
+        if self.in_progress >= self.settings.limits.concurrency:
             raise ApiError(429, "too many requests at once: try again", "too_many_requests", retry_after=1.0)
 
     @contextmanager
-    def _answering(self) -> Iterator[None]:
+    def _count_in_progress(self) -> Iterator[None]:
         """Count a request among those being answered until its answer has been sent."""
         self._require_slot()
-        self.answering += 1
+        self.in_progress += 1
         try:
             yield
         finally:
-            self.answering -= 1
+            self.in_progress -= 1
 
     def count_refusal(self, problem: ApiError, client: Client | None = None) -> None:
         """Count a request that is answered with an error; the client is None before its key is known."""
@@ -321,7 +321,7 @@ class Gateway:
         Uvicorn cancels late requests without waiting for their end, at which their clients pay.
         """
         end = time.monotonic() + CANCEL_SECONDS
-        while self.answering and time.monotonic() < end:
+        while self.in_progress and time.monotonic() < end:
             await asyncio.sleep(0.01)
         await self._try_step(self._drain, "shadow calls and checks have not ended")
         await self._try_step(self.connections.close, "connections are not closed")

@@ -304,7 +304,7 @@ def test_a_request_may_be_too_large_or_too_slow():
         slow = HEAD.format(500) + "\r\n\r\n"
         with raw_request(service, QUESTION, slow) as connection:
             assert b"408" in connection.recv(1000)
-        assert service.app.state.gateway.answering == 0
+        assert service.app.state.gateway.in_progress == 0
         assert service.server.requests == []
 
 
@@ -325,7 +325,7 @@ def test_more_requests_than_configured_get_a_retry_after():
 
     with gateway(behave=behave, limits={"concurrency": 4}) as service:
         connections = [raw_request(service, QUESTION) for _ in range(4)]
-        until(lambda: service.app.state.gateway.answering == 4)
+        until(lambda: service.app.state.gateway.in_progress == 4)
         reply = service.ask()
         assert (reply.status, reply.headers["retry-after"]) == (429, "1")
         gate.set()
@@ -362,7 +362,7 @@ def test_a_service_closes_after_the_end_of_cancelled_requests(monkeypatch):
 
     async def main(gateway_):
         async def answer():
-            with gateway_._answering():
+            with gateway_._count_in_progress():
                 try:
                     await asyncio.Event().wait()
                 finally:

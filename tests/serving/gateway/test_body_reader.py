@@ -1,4 +1,4 @@
-"""The intake of a worker: stalled bodies, the bytes of all requests, answers that no client reads."""
+"""The bodies that a worker reads: stalled bodies, the bytes of all requests, answers that no client reads."""
 
 import asyncio
 import contextlib
@@ -45,24 +45,24 @@ def figure(service, text):
 def test_stalled_bodies_keep_no_client_out():
     with gateway(behave=behave, limits={"concurrency": 8}) as service, contextlib.ExitStack() as stack:
         connections = [*held(service, stack, 8)]
-        until(lambda: len(service.app.state.gateway.intake._arriving) == 8)
-        assert service.app.state.gateway.answering == 0
+        until(lambda: len(service.app.state.gateway.body_reader._arriving) == 8)
+        assert service.app.state.gateway.in_progress == 0
         for _ in range(3):
             assert service.ask().status == 200
         assert b" 429 " in connections[0].recv(100)  # the oldest
-        until(lambda: len(service.app.state.gateway.intake._arriving) == 7)
+        until(lambda: len(service.app.state.gateway.body_reader._arriving) == 7)
 
 
 def test_a_dropped_body_is_not_answered_even_if_its_last_part_is_there():
     """The bytes of a dropped body no longer count."""
 
     async def main():
-        intake = BodyReader(RequestLimits(max_body=4_000, max_in_flight=4_000))
+        body_reader = BodyReader(RequestLimits(max_body=4_000, max_in_flight=4_000))
         parts = asyncio.Queue()
 
         async def read(receive):
-            with intake.open_memory() as held:
-                return await intake.read(receive, Headers(), held)
+            with body_reader.open_memory() as held:
+                return await body_reader.read(receive, Headers(), held)
 
         async def whole():
             return {"type": "http.request", "body": b"y" * 2_000}
@@ -74,7 +74,7 @@ def test_a_dropped_body_is_not_answered_even_if_its_last_part_is_there():
         assert len(await read(whole)) == 2_000
         with pytest.raises(ApiError, match="too many requests arrive at once"):
             await oldest
-        assert intake.size == 0
+        assert body_reader.size == 0
 
     asyncio.run(main())
 
@@ -96,7 +96,7 @@ def test_bytes_of_all_requests_are_limited():
             refused.set()
             assert [reply.result().status for reply in replies] == [200] * 2
         service.wait_until_idle()
-        assert service.app.state.gateway.intake.size == 0
+        assert service.app.state.gateway.body_reader.size == 0
         assert service.ask(text).status == 200
 
 
@@ -109,10 +109,10 @@ def test_an_answer_that_nobody_reads_keeps_its_place_until_its_connection_is_clo
         body = json.dumps({"model": "large", "messages": [{"role": "user", "content": "x"}]}).encode()
         with socket.create_connection(("127.0.0.1", port), 120) as connection:
             connection.sendall(HEAD.format(len(body)).encode() + b"\r\n" + body)
-            until(lambda: service.app.state.gateway.answering == 1)
+            until(lambda: service.app.state.gateway.in_progress == 1)
             time.sleep(1.0)
             assert service.ask().status == 429  # it has its place still
-            until(lambda: service.app.state.gateway.answering == 0)
+            until(lambda: service.app.state.gateway.in_progress == 0)
         reply = service.ask(model="large")
         assert (reply.status, len(reply.json["choices"][0]["message"]["content"])) == (200, len(long))
 
@@ -124,7 +124,7 @@ def test_whole_replies_count_among_the_bytes_of_their_requests():
         assert "malformed answer: too large beside others at once" in reply.body.decode()
         assert service.ask(model="large", stream=True).status == 200  # what streams does not stay
         service.wait_until_idle()
-        assert service.app.state.gateway.intake.size == 0
+        assert service.app.state.gateway.body_reader.size == 0
 
 
 def test_shadow_queries_keep_their_bytes_until_their_calls_end():
@@ -137,15 +137,15 @@ def test_shadow_queries_keep_their_bytes_until_their_calls_end():
         return Response(sure("B", SURE), held=None if request["model"] == "org/small" else go)
 
     with gateway(behave=behave_once_it_goes, shadow=1.0, limits={"max_in_flight": 9_000}) as service:
-        intake = service.app.state.gateway.intake
+        body_reader = service.app.state.gateway.body_reader
         assert service.ask("x" * 2_500).status == 200
         until(lambda: len(service.server.requests) == 3)
         assert service.ask("x" * 2_500).status == 200
-        until(lambda: 2_500 < intake.size < 2_700)
+        until(lambda: 2_500 < body_reader.size < 2_700)
         assert len(service.server.requests) == 4
         assert service.ask("go").status == 200
         service.logged(5)
-        until(lambda: intake.size == 0)
+        until(lambda: body_reader.size == 0)
         assert [row["shadow"] for row in service.log_rows() if row["model"] == "small"] == [True, False, False]
         page = service.get("/metrics").body.decode()
         assert 'rcjax_shadow_queries_total{outcome="asked",policy="policy"} 1.0' in page
@@ -161,7 +161,7 @@ def test_replies_to_shadow_calls_count_among_the_bytes_of_all_requests():
         service.logged(3)
         errors = [row["error"] for row in service.log_rows() if row["model"] != "small"]
         assert errors == ["malformed answer: too large beside others at once"] * 2
-        until(lambda: service.app.state.gateway.intake.size == 0)
+        until(lambda: service.app.state.gateway.body_reader.size == 0)
 
 
 @pytest.mark.thorough
@@ -198,7 +198,7 @@ def test_bytes_of_stalled_bodies_make_room_for_others():
         connections = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 120)) for _ in range(3)]
         for number, connection in enumerate(connections):
             connection.sendall(HEAD.format(4_000).encode() + b"\r\n" + b" " * 3_000)
-            until(lambda number=number: service.app.state.gateway.intake.size == 3_000 * (number + 1))
+            until(lambda number=number: service.app.state.gateway.body_reader.size == 3_000 * (number + 1))
         assert service.ask("x" * 2_000).status == 200
         assert b" 429 " in connections[0].recv(100)
-        until(lambda: service.app.state.gateway.intake.size == 6_000)
+        until(lambda: service.app.state.gateway.body_reader.size == 6_000)
