@@ -24,10 +24,10 @@ from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.signals.answers import without_thoughts
 from rcjax.policy.signals.reply_checks import without_rounding
 from rcjax.serving.check_processes import (
-    BrokeDownError,
     CheckError,
     CheckPool,
     CheckRunner,
+    ProcessEndedError,
     require_runnable,
     search_pattern,
 )
@@ -114,7 +114,7 @@ class ProcessGrader:
                 return await self._pool.call(function, *arguments, seconds=seconds)
             except TimeoutError:
                 raise NoVerdictError(f"{self.name} takes more than {seconds:g} seconds") from None
-            except BrokeDownError as error:
+            except ProcessEndedError as error:
                 raise NoVerdictError(f"{self.name}: {error}") from None
 
     async def close(self) -> None:

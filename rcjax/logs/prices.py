@@ -26,7 +26,7 @@ from rcjax.logs.columns import CACHED, TOKENS
 from rcjax.logs.errors import LeftOutWarning, LogError, PricesWarning, Warn, brief, listed, near, warn_caller
 from rcjax.logs.log import Log
 from rcjax.logs.sources import require_file
-from rcjax.serving.price_lists import GENAI, GenaiPrices, ListedPrice, PriceList, list_in
+from rcjax.serving.price_lists import GENAI, GenaiPrices, ListedPrice, PriceList, read_price_file
 
 _MIN_PRICE = 1e6 * MIN_COST  # money per million tokens
 
@@ -64,7 +64,7 @@ def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> Mapping[s
             raise LogError(str(error)) from None
     if not isinstance(content, Mapping) or not content:
         raise LogError(f"{name}: no prices: give a table of input and output prices for each model")
-    if (listed_prices := list_in(content, name)) is not None:
+    if (listed_prices := read_price_file(content, name)) is not None:
         return listed_prices
     read = {str(model): _price(entry, f"{name}, model {brief(model)}", str(model)) for model, entry in content.items()}
     if (small := too_small(read)) is not None:

@@ -179,7 +179,7 @@ MAX_PROCESSES = min(8, max(4, os.cpu_count() or 1))
 _STARTING = threading.Lock()
 
 
-class BrokeDownError(Exception):
+class ProcessEndedError(Exception):
     """The failure of a process that ended without an answer; `status` is None if it did not start."""
 
     def __init__(self, status: int | None) -> None:
@@ -249,7 +249,7 @@ class CheckPool:
             return self._pool.schedule(function, args=arguments, timeout=seconds)
 
     async def call(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
-        """Call a function of this module in a process, and return its value. Raises TimeoutError and BrokeDownError.
+        """Call a function of this module in a process, and return its value. Raises TimeoutError and ProcessEndedError.
 
         Args:
             function: a function that raises no exception.
@@ -262,17 +262,17 @@ class CheckPool:
                 return await asyncio.wait_for(asyncio.wrap_future(scheduled), _START_SECONDS + seconds)
             except BrokenProcessPool:  # perhaps by the process of another call
                 if not may_retry:
-                    raise BrokeDownError(None) from None
+                    raise ProcessEndedError(None) from None
             except self._pebble.ProcessExpired as error:
                 await asyncio.to_thread(end_session, error.pid)  # ends the children that it left behind
-                raise BrokeDownError(error.exitcode) from None
+                raise ProcessEndedError(error.exitcode) from None
 
     def call_blocking(self, function: Callable[..., Any]) -> Any:
-        """Start a process, and return a function's value in it. Raises TimeoutError and BrokeDownError."""
+        """Start a process, and return a function's value in it. Raises TimeoutError and ProcessEndedError."""
         try:
             return self._schedule(function, (), None).result(_START_SECONDS)
         except self._broken as error:
-            raise BrokeDownError(getattr(error, "exitcode", None)) from None
+            raise ProcessEndedError(getattr(error, "exitcode", None)) from None
 
     def close(self) -> None:
         """End the processes at once."""
@@ -488,7 +488,7 @@ def _why_not_runnable(check: ReplyCheck) -> str | None:
         return None if check.kind == "regex" else pool.call_blocking(load_problem)
     except TimeoutError:
         return "it is not there within a minute"
-    except BrokeDownError as error:
+    except ProcessEndedError as error:
         return str(error)
     finally:
         pool.close()
@@ -539,7 +539,7 @@ class CheckRunner:
             raise
         except TimeoutError:
             raise CheckError("timed out", f": no verdict within {self.seconds:g} seconds") from None
-        except BrokeDownError as error:
+        except ProcessEndedError as error:
             raise CheckError("broke down", f": {error}") from None
         except OSError as error:
             raise CheckError("failed", f": it cannot be started: {error.strerror}", 0.0) from None
@@ -572,7 +572,7 @@ class CheckRunner:
         content = _as_json(arguments[0]).encode()
         output, status = await run_command(shlex.split(check.argument), content, self.seconds, silent=self.silent)
         if status < 0:
-            raise BrokeDownError(status)
+            raise ProcessEndedError(status)
         if status:
             raise CheckError("failed", f": it ended with status {status}")
         if len(output) > MAX_OUTPUT_BYTES:

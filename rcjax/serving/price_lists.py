@@ -195,10 +195,10 @@ class PriceFile(PriceList):
         return len(self.entries)
 
 
-def list_in(content: Any, file: str) -> PriceFile | None:
+def read_price_file(content: Any, file: str) -> PriceFile | None:
     """Read LiteLLM's or OpenRouter's price list from a file's content; None for another content.
 
-    >>> list_in({"small": {"input_cost_per_token": 1e-7, "output_cost_per_token": 4e-7}}, "prices.json")["small"]
+    >>> read_price_file({"small": {"input_cost_per_token": 1e-7, "output_cost_per_token": 4e-7}}, "p.json")["small"]
     Price(input=0.1, output=0.4, cached_input=None, cache_write=None)
     """
     models = content.get("data") if isinstance(content, Mapping) else None
