@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -33,7 +33,6 @@ Size = Annotated[int, typer.Option(parser=size, metavar="SIZE")]
 
 
 def key(
-    action: Annotated[Literal["new"], typer.Argument(metavar="new")],
     name: Annotated[str, typer.Argument(metavar="NAME")],
     keys: Annotated[Path, typer.Option(metavar="FILE")] = Path("keys.toml"),
     json_: AsJson = False,
@@ -43,10 +42,9 @@ def key(
     Prints the key, this once, and adds the client to the file, which holds the SHA-256 of the key alone. A service
     that runs with `--keys` accepts the key within a second. You may add limits to the client's table in the file.
 
-    Example: `rcjax key new team-a`
+    Example: `rcjax key team-a`
 
     Args:
-        action: The word new.
         name: Name of the client, for logs, figures and ids of queries.
         keys: File of the clients of a service, keys.toml.
     """

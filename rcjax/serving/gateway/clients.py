@@ -3,7 +3,7 @@
 A file of clients has a table for each client:
 
     ["team-a"]
-    sha256 = "5994…"                # hash of its key, by rcjax key new team-a
+    sha256 = "5994…"                # hash of its key, by rcjax key team-a
     requests = 600                  # per minute
     max_concurrent = 16             # per worker
     money = "50/month"              # or a day, a week
@@ -44,7 +44,7 @@ _Count = Annotated[int, Between(1, 10**9)]
 
 def _read_digest(text: str, where: str) -> str:
     if not re.fullmatch(r"[0-9a-f]{64}", text):  # the text may be the key itself, so it is not quoted
-        raise ValueError(f"{where}: must be the SHA-256 of a key, 64 hexadecimal digits: rcjax key new makes both")
+        raise ValueError(f"{where}: must be the SHA-256 of a key, 64 hexadecimal digits: rcjax key makes both")
     return text
 
 
@@ -163,7 +163,7 @@ class KeyRing:
                 )
             clients[client.sha256] = client.scale(share)
         if not clients:
-            raise ValueError(f"{where}: no clients: rcjax key new NAME --keys {where} adds one")
+            raise ValueError(f"{where}: no clients: rcjax key NAME --keys {where} adds one")
         return cls(clients)
 
     @property

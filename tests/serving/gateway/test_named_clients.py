@@ -333,7 +333,7 @@ def test_clients_without_names_may_use_models_if_that_is_permitted():
 @pytest.mark.parametrize(
     ("table", "what"),
     [
-        ("", "no clients: rcjax key new NAME"),
+        ("", "no clients: rcjax key NAME"),
         ('["a b"]\nsha256 = "x"', "'a b' is not a name of a client"),
         ("a = 1", "a is not a table"),
         ('[a]\nsha256 = "rcjax-abc"', "client a.sha256: must be the SHA-256 of a key"),
