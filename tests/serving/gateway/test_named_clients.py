@@ -69,15 +69,15 @@ def error_of(reply):
 
 def test_a_key_is_printed_once_and_its_hash_is_kept(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = run("key", "new", "team-a")
+    result = run("key", "team-a")
     key = result.stdout.strip()
     text = (tmp_path / "keys.toml").read_text()
     assert key not in text
     assert hashlib.sha256(key.encode()).hexdigest() in text
     assert (tmp_path / "keys.toml").stat().st_mode & 0o777 == 0o600
-    assert "has a client team-a already" in run("key", "new", "team-a").stderr
-    assert "is not a name of a client" in run("key", "new", "a/b").stderr
-    assert json.loads(run("key", "new", "b", "--json").stdout)["name"] == "b"
+    assert "has a client team-a already" in run("key", "team-a").stderr
+    assert "is not a name of a client" in run("key", "a/b").stderr
+    assert json.loads(run("key", "b", "--json").stdout)["name"] == "b"
     assert (tmp_path / "keys.toml").read_text().startswith(text.rstrip())
 
 
