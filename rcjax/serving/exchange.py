@@ -34,7 +34,7 @@ from rcjax.serving.failures import (
     describe_fault,
 )
 from rcjax.serving.models_file import format_request_settings
-from rcjax.serving.openai_client import CompletionRequest, complete, stream
+from rcjax.serving.openai_client import CallLimits, CompletionRequest, complete, stream
 from rcjax.serving.usage import AnswerMeans, CallUsage, reply_samples
 
 
@@ -389,17 +389,18 @@ class ModelCaller:
             deliver: receives the answer while it comes, if the policy keeps it in any case.
         """
         exchange = Exchange(query, model, self.endpoints[model], means=self._means[model])
-        exchange.usage.slots = self._shadow_slots if query.is_shadow_call else self._slots
+        slots = self._shadow_slots if query.is_shadow_call else self._slots
         forwarder: ChunkForwarder | None = None
-        send_question: SendRequest = self._send
         if deliver is not None:
             forwarder = ChunkForwarder(deliver, AnswerChunk(model, query, calls_of(exchanges)))
-            send_question = partial(self._forward, forwarder, exchange.endpoint)
         try:
             try:
                 async with asyncio.timeout(seconds) as timer:
-                    exchange.usage.end = timer.when()
-                    await exchange.run(send_question, self._send, self._checks)
+                    limits = CallLimits(slots, timer.when())
+                    send_question = partial(self._send, limits)
+                    if forwarder is not None:
+                        send_question = partial(self._forward, forwarder, exchange.endpoint, limits)
+                    await exchange.run(send_question, partial(self._send, CallLimits()), self._checks)
             except TimeoutError:
                 exchange.fail(connection_error(timed_out=True))
                 if forwarder is not None and forwarder.seconds_waited > (seconds or 0.0) / 2:  # no fault of the model
@@ -430,18 +431,23 @@ class ModelCaller:
         if forwarder is not None and forwarder.problem is not None:
             self._warn_once("deliver", f"deliver= failed: {forwarder.problem}: the answer is in the result")
 
-    async def _send(self, request: CompletionRequest, usage: CallUsage) -> Mapping[str, Any]:
+    async def _send(self, limits: CallLimits, request: CompletionRequest, usage: CallUsage) -> Mapping[str, Any]:
         """Send a request and return its completion."""
         options = {name: value for name, value in request.options.items() if name != "stream_options"}
-        return await complete(replace(request, options=options), usage)
+        return await complete(replace(request, options=options), usage, limits)
 
     async def _forward(
-        self, forwarder: ChunkForwarder, endpoint: Endpoint, request: CompletionRequest, usage: CallUsage
+        self,
+        forwarder: ChunkForwarder,
+        endpoint: Endpoint,
+        limits: CallLimits,
+        request: CompletionRequest,
+        usage: CallUsage,
     ) -> Mapping[str, Any]:
         """Send a request, and deliver the answer chunk by chunk while it comes; answers that vote are not delivered."""
         if endpoint.votes > 1 or (endpoint.signal is not None and request.options.get("n", 1) != 1):
-            return await self._send(request, usage)
-        completion = await stream(request, usage, forwarder.forward)
+            return await self._send(limits, request, usage)
+        completion = await stream(request, usage, forwarder.forward, limits)
         if endpoint.signal is None:
             await forwarder.flush()
         await forwarder.end()

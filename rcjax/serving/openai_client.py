@@ -281,12 +281,25 @@ class CompletionRequest:
     """Options of `chat.completions.create`."""
 
 
-async def complete(request: CompletionRequest, usage: CallUsage) -> Mapping[str, Any]:
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """The limits of one call's requests."""
+
+    slots: asyncio.Semaphore | None = None
+    """Slots for requests in flight: each attempt takes one. None without a limit."""
+    end: float | None = None
+    """Time limit of the call, by the event loop's clock: no retry waits until then. None without a limit."""
+
+
+_NO_LIMITS = CallLimits()
+
+
+async def complete(request: CompletionRequest, usage: CallUsage, limits: CallLimits = _NO_LIMITS) -> Mapping[str, Any]:
     """Send a request, and return the server's JSON. The usage of the call is updated even if the call fails.
 
     Raises CallError if no completion came back.
     """
-    async with _post(request, usage) as response:
+    async with _post(request, usage, limits) as response:
         usage.end_request()
     if NOT_READ in response.extensions:
         usage.add(None)
@@ -295,10 +308,12 @@ async def complete(request: CompletionRequest, usage: CallUsage) -> Mapping[str,
 
 
 @asynccontextmanager
-async def _post(request: CompletionRequest, usage: CallUsage, **streaming: Any) -> AsyncIterator[Any]:
+async def _post(
+    request: CompletionRequest, usage: CallUsage, limits: CallLimits, **streaming: Any
+) -> AsyncIterator[Any]:
     """Send a request, with retries, and yield the response, unread if it streams.
 
-    The usage counts the request as under way. Each attempt takes one of its slots; a back-off takes none. Retries of
+    The usage counts the request as under way. Each attempt takes a slot; a back-off takes none. Retries of
     the client would hide what each attempt costs.
     `chat.completions.create` would convert each part of a request by its type hints, and build objects of a reply.
     """
@@ -312,7 +327,7 @@ async def _post(request: CompletionRequest, usage: CallUsage, **streaming: Any) 
     while True:
         headers = {RETRY_HEADER: str(retries), **(arguments.get("headers") or {})}
         more: Any = {**arguments, "headers": headers, "max_retries": 0}
-        async with usage.slots or nullcontext():
+        async with limits.slots or nullcontext():
             usage.begin_request(request.messages, request.options)
             start = time.perf_counter()
             try:
@@ -324,7 +339,7 @@ async def _post(request: CompletionRequest, usage: CallUsage, **streaming: Any) 
                 usage.reply_seconds += time.perf_counter() - start
                 yield response
                 return
-        wait = _retry_wait(problem.failure, retries, usage.end)
+        wait = _retry_wait(problem.failure, retries, limits.end)
         if not problem.failure.charged:
             usage.end_request()
         elif not problem.failure.timed_out:  # else its server may still work on it
@@ -358,13 +373,15 @@ ForwardChunk = Callable[[Mapping[str, Any]], Awaitable[None]]
 """Receives a chunk of a completion, and raises nothing."""
 
 
-async def stream(request: CompletionRequest, usage: CallUsage, forward: ForwardChunk) -> Mapping[str, Any]:
+async def stream(
+    request: CompletionRequest, usage: CallUsage, forward: ForwardChunk, limits: CallLimits = _NO_LIMITS
+) -> Mapping[str, Any]:
     """Ask for a completion as `complete` does, and forward its chunks as they come. A broken stream is paid, too."""
     stream_options = {**as_object(request.options.get("stream_options")), "include_usage": True}
     request = replace(request, options={**request.options, "stream_options": stream_options})
     assembly, problem, ended = Assembly(), None, False
     streaming = {"stream": True, "stream_cls": openai.AsyncStream[Any]}
-    async with _post(request, usage, **streaming) as response:
+    async with _post(request, usage, limits, **streaming) as response:
         try:
             await _read_stream(response, assembly, usage, forward)
             problem, ended = assembly.problem, True

@@ -5,7 +5,6 @@ Standard library only.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -87,10 +86,6 @@ class CallUsage:
     A request under way or timed out is unanswered and unfinished, a lost one is unanswered, an answered one is neither.
     """
 
-    end: float | None = None
-    """Time limit of the call, by the event loop's clock: no retry waits until then. None without a limit."""
-    slots: asyncio.Semaphore | None = None
-    """Slots for requests in flight: each attempt takes one. None without a limit."""
     attempts: int = 0
     replies: int = 0
     reply_seconds: float = 0.0
@@ -158,7 +153,7 @@ class CallUsage:
     def join(self, other: CallUsage) -> None:
         """Add the usage of other requests of the call."""
         for name in (counter.name for counter in fields(self)):
-            if name not in ("end", "slots", "questions") and not name.startswith("_"):
+            if name != "questions" and not name.startswith("_"):
                 setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def money(self, price: Price | None) -> Decimal | None:
