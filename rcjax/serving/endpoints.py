@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from rcjax._base.codec import describe_type
 from rcjax._base.tokens import Price, Tokens
@@ -97,6 +97,23 @@ _THINKING_NAMES = """
 
 #: Options of servers that set how long a model thinks. If the operator fixes one of them, clients can set none of them.
 THINKING = frozenset(_THINKING_NAMES.split())
+
+
+class CallFigures(NamedTuple):
+    """The tokens and the cost of a call."""
+
+    input_tokens: int | None
+    """Input tokens of all requests; None if the endpoint did not report them."""
+    output_tokens: int | None
+    """Output tokens of all replies; None if the endpoint did not report them."""
+    cached_tokens: int
+    """Tokens of the input that came from a cache."""
+    cache_write_tokens: int
+    """Tokens of the input that were put into a cache."""
+    cost: float
+    """Dollars."""
+    estimated: bool
+    """Whether the cost is an estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,10 +222,10 @@ class Endpoint:
         answers = self.votes * reply_samples(self.options)
         return AnswerMeans.guess(max(1.0, 1e6 * self.mean_cost / float(self.price.output) / answers))
 
-    def call_fields(
+    def price_call(
         self, usage: CallUsage, seconds: float, means: AnswerMeans | None, options: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Compute the tokens and the cost of a call, as fields of `Call`; the cost is estimated without all counts.
+    ) -> CallFigures:
+        """Compute the tokens and the cost of a call; the cost is estimated if a count is missing.
 
         Args:
             usage: the usage of the call.
@@ -223,8 +240,7 @@ class Endpoint:
         if estimated:
             cost += max(self._uncounted_cost(usage, seconds, means, options), self._mean_cost_of(usage, money))
         tokens = usage.tokens if is_complete and usage.replies else (None, None, 0, 0)
-        names = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
-        return {**dict(zip(names, tokens, strict=True)), "cost": cost, "estimated": estimated}
+        return CallFigures(*tokens, cost=cost, estimated=estimated)
 
     def second_cost(self, usage: CallUsage) -> float:
         """Compute the money of a signal's second question, from its usage; 0 if neither price nor cost is known."""

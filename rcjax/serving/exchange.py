@@ -191,9 +191,8 @@ class Exchange:
         if policy is not None and self.model in policy.calibrations and logprob is not None:
             confidence = policy.calibrate(self.model, logprob=logprob)
         seconds = time.perf_counter() - self.start
-        figures = self.endpoint.call_fields(usage, seconds, self.means, self.query.options)
-        figures["cost"] += self.check_cost
-        figures["estimated"] |= self.check_cost > 0 and not self.is_check_reported
+        figures = self.endpoint.price_call(usage, seconds, self.means, self.query.options)
+        cost = figures.cost + self.check_cost
         self.call = Call(
             query=self.query,
             model=self.model,
@@ -202,8 +201,13 @@ class Exchange:
             answer=answer_unread if reading is None else reading.answer,
             logprob=logprob,
             confidence=confidence,
-            **figures,
-            signal_cost=min(self.endpoint.second_cost(second), figures["cost"]),
+            input_tokens=figures.input_tokens,
+            output_tokens=figures.output_tokens,
+            cached_tokens=figures.cached_tokens,
+            cache_write_tokens=figures.cache_write_tokens,
+            cost=cost,
+            estimated=figures.estimated or (self.check_cost > 0 and not self.is_check_reported),
+            signal_cost=min(self.endpoint.second_cost(second), cost),
             attempts=usage.attempts,
             seconds=seconds,
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),

@@ -98,7 +98,7 @@ def test_reservations_and_estimates_count_each_answer_once(samples, n):
                 await model_caller.call(query, "small", None, history)
             expected.append(model_caller.estimate_cost(query, "small"))
             cancelled = CallUsage(unanswered=samples, unfinished=samples)
-            expected.append(endpoint.call_fields(cancelled, 0.0, model_caller._means["small"], {})["cost"])
+            expected.append(endpoint.price_call(cancelled, 0.0, model_caller._means["small"], {}).cost)
             await model_caller.close()
         return [cost / (1e-5 * samples * n) for cost in expected]
 
