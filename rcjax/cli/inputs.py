@@ -278,7 +278,7 @@ def require_plausible_models(path: Path | None, really: bool) -> None:
         raise LogError(f"{path.name}, {small}{_IF_RIGHT}")
 
 
-_MOST_MODELS = 100  # models, whose pairs take 15 seconds of CPU time
+_MAX_MODELS = 100  # models, whose pairs take 15 seconds of CPU time
 
 
 def require_plausible_log(target: Target | None, log: Log, really: bool) -> None:
@@ -291,7 +291,7 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
     from rcjax.logs.errors import LogError
     from rcjax.logs.oddities import MIN_QUERIES, describe_doubts, describe_oddities
 
-    if len(log.models) > _MOST_MODELS and not really:
+    if len(log.models) > _MAX_MODELS and not really:
         advice = "name those that may answer (--models A,B,…), or add --yes"
         raise LogError(f"{Path(log.source).name}: {len(log.models)} models, whose pairs take minutes: {advice}")
     odd_facts = [*describe_oddities(log)]

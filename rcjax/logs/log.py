@@ -116,7 +116,7 @@ def _labels_in_words(models: Sequence[str], labelled: np.ndarray, answers: int) 
 NO_ANSWER = -1
 
 #: Least number of complete queries on which policies are judged. Of fewer, figures are of different queries.
-FEWEST_COMPLETE = 20
+MIN_COMPLETE_QUERIES = 20
 
 
 class FailedCalls(NamedTuple):
@@ -207,8 +207,8 @@ class Log(Cells):
 
     @property
     def has_enough_complete(self) -> bool:
-        """Whether at least `FEWEST_COMPLETE` queries are complete, or all are."""
-        return bool(self.complete.sum() >= min(FEWEST_COMPLETE, self.n_queries))
+        """Whether at least `MIN_COMPLETE_QUERIES` queries are complete, or all are."""
+        return bool(self.complete.sum() >= min(MIN_COMPLETE_QUERIES, self.n_queries))
 
     @property
     def comparable(self) -> Log:

@@ -240,7 +240,7 @@ def _cell_probabilities(table: jax.Array, number: int) -> jax.Array:
 
 
 #: Ties bias Kendall's τ-b if a larger share of the answers is at atoms, or a smaller share in the smooth part.
-_MOST_AT_ATOMS, _LEAST_SMOOTH = 0.05, 0.1
+_MAX_AT_ATOMS, _MIN_SMOOTH = 0.05, 0.1
 
 
 @compiled  # one program in place of a dozen single operations
@@ -255,9 +255,9 @@ def pairs_by_likelihood(marginals: Marginal) -> jax.Array:
     >>> pairs_by_likelihood(uniform).tolist()
     [True]
     """
-    tied = marginals.smooth_mass < _LEAST_SMOOTH
+    tied = marginals.smooth_mass < _MIN_SMOOTH
     if marginals.atoms is not None:
-        tied |= marginals.atoms.mass.sum(-1) > _MOST_AT_ATOMS
+        tied |= marginals.atoms.mass.sum(-1) > _MAX_AT_ATOMS
     left, right = np.triu_indices(len(tied), 1)
     return tied[left] | tied[right]
 

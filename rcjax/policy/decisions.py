@@ -29,7 +29,7 @@ STATED_TOLERANCE = 5e-4
 NO_CONFIDENCE = -(2.0**100)
 
 #: Least ratio of a calibrated confidence to the calibrated confidence of answers without a confidence.
-LEAST_RATIO = 1.001
+MIN_RATIO = 1.001
 
 _LOG_2 = math.log(2.0)
 
@@ -95,7 +95,7 @@ class Calibration:
             logprob = -math.inf
         curve = self._curve(float(logprob))
         amended = curve if self.stated is None else _amended(self.stated, math.exp(logprob), curve)
-        return amended if self.no_confidence is None else max(amended, min(LEAST_RATIO * self.no_confidence, 1.0))
+        return amended if self.no_confidence is None else max(amended, min(MIN_RATIO * self.no_confidence, 1.0))
 
     def _curve(self, logprob: float) -> float:
         xi = _transformed(self.transform, logprob)

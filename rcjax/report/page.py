@@ -38,7 +38,7 @@ from rcjax._base.files import write_atomically
 from rcjax._core.batching import as_json_values
 from rcjax.logs.log import Log
 from rcjax.model.fitting import fit
-from rcjax.policy.comparison import LEAST_SHARE, Comparison, advise
+from rcjax.policy.comparison import MIN_SHARE, Comparison, advise
 from rcjax.policy.decisions import describe_cascade, threshold_of
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
@@ -52,7 +52,7 @@ from rcjax.tuning.replaying.comparing import compare_policy
 from rcjax.tuning.replaying.replay import beside_reference, replay
 from rcjax.tuning.tune import Tuned, note_predicted, tune
 
-_LEAST_BUDGET = 1e-12  # dollars per query, for a policy that costs nothing
+_MIN_BUDGET = 1e-12  # dollars per query, for a policy that costs nothing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Report:
             float(np.asarray(values)[point])
             for values in (self.frontier.cost, self.frontier.penalty, self.frontier.lam)
         )
-        values = {"budget": max(cost, _LEAST_BUDGET), "max_error": error, "error_cost": 1 / lam, "lam": lam}
+        values = {"budget": max(cost, _MIN_BUDGET), "max_error": error, "error_cost": 1 / lam, "lam": lam}
         # A limit is rounded to seven digits, and up.
         rounded = float(f"{values[kind] * (1 + 1e-6):.7g}")
         return Target(kind, rounded if kind in ("budget", "max_error") else values[kind])
@@ -467,7 +467,7 @@ def _point(report: Report, target: Target, policy: AbstractPolicy) -> dict[str, 
     costs = " to ".join(f"${money.show(expected[name])}" for name in ("cost_low", "cost_high") if name in expected)
     rows, cascades = [], []
     rungs = zip(policy.weights, policy.adjacent_rungs, strict=True)
-    parts = [(weight, rung) for weight, rung in rungs if weight >= LEAST_SHARE]
+    parts = [(weight, rung) for weight, rung in rungs if weight >= MIN_SHARE]
     for weight, rung in parts[::-1]:
         models, cascade = _rung(rung, report.log, weight)
         share = f"{percent(weight)} of the queries"

@@ -324,7 +324,7 @@ def descend_from_starts(
 
 
 _ADDITIVE_LAM = 64  # λ of additive objectives
-_LEAST_SCALE = 0.01  # least scale as a share of the least value, so that slopes exceed rounding errors
+_MIN_SCALE = 0.01  # least scale as a share of the least value, so that slopes exceed rounding errors
 
 #: Slope that rounding may leave, in roots of a rounding error of the objective. A descent ends when no step gains more
 #: than a rounding error; the slope is then √(2·curvature·rounding). The curvature is largest, in the hundreds, where
@@ -456,7 +456,7 @@ def _scale(value: np.ndarray) -> np.ndarray:
     finite = np.isfinite(value).any(1)
     least, middle = (np.ones(len(value)) for _ in range(2))
     least[finite], middle[finite] = np.nanmin(number[finite], axis=1), np.nanmedian(number[finite], axis=1)
-    size = np.maximum(middle - least, _LEAST_SCALE * np.abs(least))
+    size = np.maximum(middle - least, _MIN_SCALE * np.abs(least))
     return np.where(finite & (size > 0), size, 1.0)
 
 

@@ -129,7 +129,7 @@ def upper_limit(losses: ArrayLike, level: float, most: ArrayLike = 1.0, top: flo
 _TESTED_PER_RUNG = 4  # tested positions per rung of the ladder
 CHEAPER = 1e-6  # share by which a bill must be below today's, more than the rounding of float32
 _HELD_OUT = 0.5  # share of the queries that is held out for a guarantee, if there is no second log
-_FEWEST_SHARED = 3  # shared queries that count as an overlap
+_MIN_SHARED_QUERIES = 3  # shared queries that count as an overlap
 
 
 class OverlapWarning(UserWarning):
@@ -196,7 +196,7 @@ def overlap(log: Log, tuned: Any) -> Overlap:
     by_chance = sum(occurrences[rows[name]] for name in common) / max(len(old_rows), 1)
     most = max(3 * by_chance, by_chance + 5 * math.sqrt(by_chance))  # three times, and five standard deviations
     equal = frozenset(name for name in common if rows[name] == old_rows[name])
-    if len(equal) <= _FEWEST_SHARED - 1 + most:
+    if len(equal) <= _MIN_SHARED_QUERIES - 1 + most:
         return Overlap(0, n, covers_log=False)
     return Overlap(len(equal), n, len(equal) == n, equal)
 

@@ -38,7 +38,7 @@ from rcjax.tuning.scoring import estimate_wrong, impute_query_cost, score_candid
 N_LAM, BUDGETS = 40, 24
 
 #: Least gain of agreement policies, averaged over all λ, as a share of the error + λ·cost of pairs.
-_LEAST_AGREEMENT_GAIN = 0.002
+_MIN_AGREEMENT_GAIN = 0.002
 
 #: Number of standard errors below 0 at which the held-out labels contradict a gain.
 _CONTRADICTION = 3.0
@@ -181,7 +181,7 @@ class SetGain(NamedTuple):
         A wrong admission of agreement policies costs little, as single models and pairs stay in the table.
         """
         is_plausible = self.by_labels.mean > -_CONTRADICTION * self.by_labels.se
-        return bool(self.overall.mean > _LEAST_AGREEMENT_GAIN and is_plausible)
+        return bool(self.overall.mean > _MIN_AGREEMENT_GAIN and is_plausible)
 
 
 @dataclasses.dataclass(frozen=True)

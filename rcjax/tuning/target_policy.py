@@ -306,7 +306,7 @@ def single_policy(frontier: Frontier, log: Log, model: str, target: Target | Non
 
 
 #: Least number of queries of a segment with its own cascades; smaller segments use the cascades for all queries.
-LEAST_QUERIES = 60
+MIN_SEGMENT_QUERIES = 60
 
 
 class _SegmentCorners(NamedTuple):
@@ -346,11 +346,11 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> TargetPolicy:
     """
     segment = np.asarray(log.segment, object)
     counts = Counter(segment[log.complete].tolist())
-    named = sorted(name for name, queries in counts.items() if name and queries >= LEAST_QUERIES)
+    named = sorted(name for name, queries in counts.items() if name and queries >= MIN_SEGMENT_QUERIES)
     if not named:
         largest = max((queries for name, queries in counts.items() if name), default=0)
         most = f"with the answers of all models, the largest has {largest}"
-        problem = f"no segment of {spec.segment} has {LEAST_QUERIES} queries {most}"
+        problem = f"no segment of {spec.segment} has {MIN_SEGMENT_QUERIES} queries {most}"
         raise LogError(f"{log.source}: {problem}: tune without segments, or by a column with fewer")
     rest, n = ~np.isin(segment, named), counts.total()
     other = n - sum(counts[name] for name in named)

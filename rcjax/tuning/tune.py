@@ -51,7 +51,7 @@ from rcjax.tuning.search import SecondsFilter, search_of
 from rcjax.tuning.target_policy import TargetPolicy, policy_for_target, single_policy
 
 _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models
-LEAST_GAIN = 0.001  # least gain, in errors, for which a cascade is preferred to a single model
+MIN_GAIN = 0.001  # least gain, in errors, for which a cascade is preferred to a single model
 _UNSPENT = 0.1  # least unspent share of a budget that gets a note
 _AT_LIMIT = 0.99  # share of a limit on the error from which an error counts as at the limit
 _ROUNDING = 1e-7  # tolerance: absolute for errors, relative for costs
@@ -200,7 +200,7 @@ class Tuned:
         has_agreement = any(rung.agreements for rung in policy.adjacent_rungs)
         candidate_set = CandidateSet.AGREEMENT if has_agreement else CandidateSet.PAIRS
         held_out, se = map(float, self.cross_validation.gain(candidate_set, target, costs))
-        is_supported = expected >= LEAST_GAIN and held_out >= -se
+        is_supported = expected >= MIN_GAIN and held_out >= -se
         return None if is_supported else UnsupportedGain(log.models[best], expected, held_out, se)
 
     @property

@@ -63,20 +63,20 @@ from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
 from rcjax.tuning.search import search_of
 
 #: Errors per query that a new policy must gain: with less, chance replaces policies (`benchmarks.year`).
-LEAST_IMPROVEMENT = 0.005
+MIN_IMPROVEMENT = 0.005
 
 #: Share of the money that a new policy must save within a limit on the error (`benchmarks.year --target max_error`).
-LEAST_SAVING = 0.05
+MIN_SAVING = 0.05
 
 #: Standard errors by which a policy is surely within its limit, in a year of weekly looks.
 _SURELY_WITHIN = 2.5
 
 #: Queries below which no gain is estimated.
-FEWEST_FOR_GAIN = 50
+MIN_QUERIES_FOR_GAIN = 50
 
 _ROUNDING_OF_LIMIT = 1e-9  # excess over a limit that is due to rounding
 
-_LEAST_EXCESS = 0.02  # least excess of error that breaks a promise
+_MIN_EXCESS = 0.02  # least excess of error that breaks a promise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +115,7 @@ class LimitSaving:
     def suffices(self) -> bool:
         """Whether the new policy saves enough within the limit, and adds errors only where there is surely room."""
         has_room = max(self.added, _SURELY_WITHIN * self.se) <= self.room
-        return self.share >= LEAST_SAVING and (self.added <= 0 or has_room)
+        return self.share >= MIN_SAVING and (self.added <= 0 or has_room)
 
     def describe(self, noun: str) -> str:
         """Say what is saved, and why that replaces the policy in service or not; `noun` is the kind of error."""
@@ -124,8 +124,8 @@ class LimitSaving:
             sure = "and the policy in service is within its limit by more than chance explains"
             return f"{saves}, {sure if self.added > 0 else f'with no more {noun}'}"
         why_not = "but the policy in service may be within its limit by chance"
-        if self.share < LEAST_SAVING:
-            why_not = f"less than the {100 * LEAST_SAVING:.0f} % that replace a policy within its limit"
+        if self.share < MIN_SAVING:
+            why_not = f"less than the {100 * MIN_SAVING:.0f} % that replace a policy within its limit"
         elif self.added > self.room:
             why_not = "but the policy in service is within its limit"
         return f"{saves}, {why_not}: the policy stays"
@@ -173,7 +173,7 @@ class Replacement:
         if broken or self.saving is not None:
             return saves or (broken and (self.improvement >= 0 or bool(self.limit)))
         gain = None if self.held_out is None else self.held_out.gain
-        return self.improvement > LEAST_IMPROVEMENT and (gain is None or gain.mean >= -gain.se)
+        return self.improvement > MIN_IMPROVEMENT and (gain is None or gain.mean >= -gain.se)
 
     def describe(self, error_kind: ErrorKind, *, broken: bool = False) -> tuple[str, ...]:
         """Describe the faults, or else the new policy and why it replaces the policy or not (see `replaces`)."""
@@ -185,11 +185,11 @@ class Replacement:
         elif not replaces:
             price = f" at ${format_number(1 / self.lam)} for {error_kind.unit}" if self.lam else ""
             then = f"{error_kind.noun} and money together{price}, the new policy is worse: the policy stays"
-            if self.improvement > LEAST_IMPROVEMENT:
+            if self.improvement > MIN_IMPROVEMENT:
                 then = "on queries left out of tuning, such a policy is worse: the policy stays"
             elif self.improvement >= 0:
                 gained = math.floor(1000 * self.improvement) / 10  # rounded down, so that it stays below the least
-                least = f"and {100 * LEAST_IMPROVEMENT:.1f} replace a policy"
+                least = f"and {100 * MIN_IMPROVEMENT:.1f} replace a policy"
                 then = f"that is worth {gained:.1f} points of {error_kind.noun}{price}, {least}: the policy stays"
             if self.limit:
                 then = f"the policy in service exceeds its limit by no more than chance explains, and {then}"
@@ -264,7 +264,7 @@ def held_out_gain(policy: AbstractPolicy, log: Log, seed: int = 0) -> RetuningGa
         return None
     log = with_carried_queries(policy, log.select(tuning.models))
     complete = np.flatnonzero(log.complete)
-    if len(complete) < FEWEST_FOR_GAIN:
+    if len(complete) < MIN_QUERIES_FOR_GAIN:
         return None
     log = log.take(np.random.default_rng(seed).permutation(complete)[:ENOUGH_QUERIES])
     outcomes = average_equal_answers(corrected_log(log))
@@ -273,7 +273,7 @@ def held_out_gain(policy: AbstractPolicy, log: Log, seed: int = 0) -> RetuningGa
     terms = LossTerms(replayed.wrong, replayed.cost_at_means, replayed.abstained)
     loss = np.asarray(terms.loss(lam, tuning.spec.abstain_price), float)
     n_carried = int(carried.sum())
-    if n_carried >= FEWEST_FOR_GAIN:
+    if n_carried >= MIN_QUERIES_FOR_GAIN:
         tuned_on = max(recorded_count(policy.provenance, "complete_queries", n_carried), n_carried)
         losses = _cross_fitted_losses(policy, log.take(carried), outcomes.take(carried), tuning.spec, lam)
         loss = loss + np.where(carried, _optimism(*losses) * n_carried / tuned_on, 0.0)
@@ -344,7 +344,7 @@ def why_untested(policy: AbstractPolicy, log: Log) -> tuple[str, bool]:
         return terms.reason, terms.mendable
     if terms.tuning.spec.max_seconds is not None:
         return "the policy keeps to a limit on the seconds", False
-    return f"fewer than {FEWEST_FOR_GAIN} queries have the answers of all models", True
+    return f"fewer than {MIN_QUERIES_FOR_GAIN} queries have the answers of all models", True
 
 
 def assess_replacement(
@@ -364,9 +364,9 @@ def assess_replacement(
     lam, known = comparable_tuning(policy, log).lam, known.comparable
     compared, gain, untested = Replacement(None), None, None
     try:
-        if lam is not None and known.n_queries >= FEWEST_FOR_GAIN:
+        if lam is not None and known.n_queries >= MIN_QUERIES_FOR_GAIN:
             compared = _compare(policy, new_policy, known, lam)
-        is_small = compared.improvement is not None and compared.improvement <= LEAST_IMPROVEMENT
+        is_small = compared.improvement is not None and compared.improvement <= MIN_IMPROVEMENT
         if not is_small and compared.saving is None and (gain := held_out_gain(policy, log, seed)) is None:
             why, mendable = why_untested(policy, log)
             untested = f"whether tuning again gains on queries left out was not tested: {why}" if mendable else None
@@ -425,7 +425,7 @@ def _broken_promise(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log
     promised = new_policy.expected.get("error")
     bar = max(old.mean(), 0.0 if promised is None else promised)
     spread = max(new.std(), math.sqrt(max(bar * (1 - bar), 0.0))) / math.sqrt(len(new))
-    if new.mean() - bar <= max(_LEAST_EXCESS, Z_ONE_SIDED_95 * spread):
+    if new.mean() - bar <= max(_MIN_EXCESS, Z_ONE_SIDED_95 * spread):
         return None
     promise = "" if promised is None else f", where {percent(promised)} is expected"
     where = f"on the {count(len(new), 'query')} that the policy in service carries"

@@ -355,7 +355,7 @@ def compare_frontier(comparisons: Sequence[tuple[Frontier, Log]], trained_on: in
 
 
 #: Queries answered by every model, below which there is no diagnosis.
-FEWEST_FOR_DIAGNOSIS = 20
+MIN_QUERIES_FOR_DIAGNOSIS = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -514,13 +514,13 @@ def _promise(
 
 def _complete(log: Log) -> Log:
     complete = int(log.complete.sum())
-    if complete < FEWEST_FOR_DIAGNOSIS:
+    if complete < MIN_QUERIES_FOR_DIAGNOSIS:
         answers = np.asarray(log.answered).sum(0)
         least = int(answers.argmin())
         lacks = f"{log.models[least]}, which answered {answers[least]:,} of {log.n_queries:,}"
         raise LogError(
             f"{log.source}: {complete} queries were answered by every model, and "
-            f"a diagnosis needs {FEWEST_FOR_DIAGNOSIS}: "
+            f"a diagnosis needs {MIN_QUERIES_FOR_DIAGNOSIS}: "
             + (f"leave out models that lack answers, first of all {lacks}, or " if complete < log.n_queries else "")
             + "log more"
         )

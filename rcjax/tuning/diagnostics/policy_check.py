@@ -72,7 +72,7 @@ from rcjax.tuning.replaying.replay import LadderReplay, QueryReplay, Stream, rep
 from rcjax.tuning.replaying.walk import calibrated_confidence, require_complete
 from rcjax.tuning.tune import retune
 
-_FEWEST_FOR_DRIFT = 20  # queries below which neither a drift nor a kept promise is certain
+_MIN_QUERIES_FOR_DRIFT = 20  # queries below which neither a drift nor a kept promise is certain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -367,7 +367,7 @@ class _QueryFigures:
     def compare_beside(self, rows: np.ndarray, earlier: np.ndarray) -> PrimaryFigure | None:
         """Compare the third figure of some rows with its baseline and earlier rows; None with too few answers."""
         known = np.isfinite(self.beside)
-        if self.beside_baseline is None or (known & rows).sum() < _FEWEST_FOR_DRIFT:
+        if self.beside_baseline is None or (known & rows).sum() < _MIN_QUERIES_FOR_DRIFT:
             return None
         return self.beside_baseline.compare(self.beside[known & rows], self.beside[known & earlier])
 
@@ -486,13 +486,13 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, erro
         findings = [error.error_finding(error_kind), money.money_finding(figures.spec)]
         findings += [] if beside is None else [beside.error_finding(error_kind, is_third=True)]
         primary = assess_together(findings, separate)
-        if any(finding.verdict == "bad" for finding in primary) and error.n >= _FEWEST_FOR_DRIFT:
+        if any(finding.verdict == "bad" for finding in primary) and error.n >= _MIN_QUERIES_FOR_DRIFT:
             alarmed |= {*weeks.ago[rows].tolist()}
             alarms.append(ago)
         last = rows, baseline, error, money, beside, primary
     assert last is not None  # the look at the last week
     rows, baseline, error, money, beside, primary = last
-    if error.n < _FEWEST_FOR_DRIFT:  # too few for an alarm, and for a promise
+    if error.n < _MIN_QUERIES_FOR_DRIFT:  # too few for an alarm, and for a promise
         primary = [
             dataclasses.replace(finding, verdict="doubtful")
             if finding.verdict == "bad" or finding is primary[0]

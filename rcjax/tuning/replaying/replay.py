@@ -201,7 +201,7 @@ def _percent(figure: tuple[float, float]) -> str:
 
 
 _POINTS_MULTIPLE = 64  # the number of points of a frontier is rounded up to a multiple, so that few programs compile
-_LEAST_CASCADES = 8  # the cascades of a policy are padded to this many: two rungs and a whole ladder share a program
+_MIN_CASCADES = 8  # the cascades of a policy are padded to this many: two rungs and a whole ladder share a program
 _BATCH_ELEMENTS = 2**22  # queries × policies at a time: some 100 MB of intermediate arrays
 
 
@@ -352,7 +352,7 @@ def _replay_cascades(policy: AbstractPolicy, log: Log, rungs: Sequence[Policy]) 
     number = len(cascades)
     columns = columns_of(log, policy.models, policies, reached)
     phi = calibrated_confidence([policy.calibrations[name] for name in policy.models], columns.logprob)
-    least = _LEAST_CASCADES if len(columns.counts) < MANY else 1
+    least = _MIN_CASCADES if len(columns.counts) < MANY else 1
     padded = np.minimum(np.arange(max(least, 1 << (number - 1).bit_length())), number - 1)  # a power of two
     paths = _replay_paths(phi, policies.take(padded), places[padded], columns)
     chosen = np.zeros((len(rungs), len(columns.counts)), int)  # cascade of each rung for each query

@@ -254,7 +254,7 @@ NAMED_SEARCHES = (*CASCADE_SETS, "labels")
 #: Problems per batch, on a CPU and on an accelerator. On a CPU a batch is some seconds of work, so that a killed sweep
 #: loses little; an accelerator solves as many at a time as its memory allows.
 PROBLEMS, MANY_PROBLEMS = 256, 4096
-_LEAST_PADDED = 64  # smallest padded number of queries
+_MIN_PADDED = 64  # smallest padded number of queries
 _BATCH_BYTES = 2**28  # most bytes of the logs and draws of a batch
 _ANSWER_BYTES = 24  # bytes of one answer in a log
 _MEMORY_BYTES = 2**30  # most bytes of logs in memory; further logs are read again when they are needed
@@ -404,7 +404,7 @@ def size_of_training(n: int, train: float | int | None, source: str) -> int:
     return size
 
 
-def filled_up(n: int, fewest: int = _LEAST_PADDED) -> int:
+def filled_up(n: int, fewest: int = _MIN_PADDED) -> int:
     """Round a number of rows up to one of few sizes: powers of two, and halfway between them.
 
     >>> [filled_up(n) for n in (3, 65, 97, 300)]
