@@ -461,7 +461,7 @@ def read_dated(
 
     from rcjax.logs.errors import LogError
     from rcjax.logs.reading import with_times
-    from rcjax.logs.sources import load_table, name_of
+    from rcjax.logs.sources import load_table, name_source
 
     log = with_times(read_for(policy, source, given), source)
     dated = np.ones(log.n_queries, bool) if log.time is None else np.isfinite(log.time)
@@ -480,5 +480,5 @@ def read_dated(
         left_out += [f"{others:,} of {name} have no answer of the policy's models"] * (others > 0)
         left_out += [f"{undated:,} of {name} have no time, unlike others"] * (undated > 0)
     if left_out:
-        warn(f"{name_of(source)}: queries are left out: {'; '.join(left_out)}")
+        warn(f"{name_source(source)}: queries are left out: {'; '.join(left_out)}")
     return log.take(dated) if has_times else log

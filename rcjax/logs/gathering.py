@@ -38,7 +38,7 @@ from rcjax.logs.labels import Labels, join_answers, join_labels, normalise_answe
 from rcjax.logs.log import FailedCalls, require_models
 from rcjax.logs.oddities import measure_unevenness
 from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, impute_lost_costs
-from rcjax.logs.sources import Table, load_table, name_of
+from rcjax.logs.sources import Table, load_table, name_source
 from rcjax.policy.decisions import AnswerForm
 from rcjax.policy.error_kind import Reference
 
@@ -135,7 +135,7 @@ class Gathered:
 def gather(source: Any, options: ReadOptions) -> Gathered:
     """Read a log, batch by batch. Raises `LogError` for a row that cannot be used."""
     labels = None if options.labels is None else read_labels(options.labels, source, options.scoring)
-    name, reader = name_of(source), _Reader(options, labels)
+    name, reader = name_source(source), _Reader(options, labels)
     frame = reader.read(source)
     models = list(reader.models)
     for names in (options.models, options.reference_model and (options.reference_model.model,)):

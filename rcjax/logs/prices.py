@@ -239,7 +239,7 @@ def _prices_by_row(rows: Rows, rates: Mapping[str, Price], read: np.ndarray) -> 
     return per_million
 
 
-def prices_of(models: Sequence[str], rates: Mapping[str, Price], place: str, warn: Warn) -> dict[str, Price]:
+def look_up_prices(models: Sequence[str], rates: Mapping[str, Price], place: str, warn: Warn) -> dict[str, Price]:
     """Return the prices of a log's models; LogError if none has a price.
 
     Args:

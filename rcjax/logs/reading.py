@@ -43,8 +43,8 @@ from rcjax.logs.errors import (
 )
 from rcjax.logs.gathering import ReadFields, ReadOptions, gather, require_table
 from rcjax.logs.log import Log, describe_labels, mean_cost
-from rcjax.logs.prices import prices_of, read_prices
-from rcjax.logs.sources import load_table, name_of
+from rcjax.logs.prices import look_up_prices, read_prices
+from rcjax.logs.sources import load_table, name_source
 from rcjax.policy.decisions import NO_CONFIDENCE
 from rcjax.policy.error_kind import Scores
 
@@ -133,7 +133,7 @@ def read_log(
 
 
 def _read(source: Any, options: ReadOptions) -> Log:
-    gathered, name = gather(source, options), name_of(source)
+    gathered, name = gather(source, options), name_source(source)
     answers, failed, reference = gathered.answers, gathered.failed, None
     if options.reference_model is not None:
         answers, reference, silent = compare_with_reference(options.reference_model, answers, name, options.warn)
@@ -152,7 +152,7 @@ def _read(source: Any, options: ReadOptions) -> Log:
         queries=query_ids(answers.queries),
         task=options.task,
         source=str(source) if isinstance(source, str | os.PathLike) else name,
-        prices=None if options.rates is None else prices_of(names, options.rates, name, options.warn),
+        prices=None if options.rates is None else look_up_prices(names, options.rates, name, options.warn),
         request_settings={name: settings for name, settings in gathered.request_settings.items() if name in names}
         or None,
         compare=None if code is None else gathered.compare,

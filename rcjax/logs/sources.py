@@ -112,7 +112,7 @@ def load_table(
     """
     import narwhals as nw
 
-    name, cut, parts = name or name_of(source), 0, ()
+    name, cut, parts = name or name_source(source), 0, ()
     if isinstance(source, JoinedTable):
         _, source, cut, parts = source
     if isinstance(source, str | os.PathLike):
@@ -134,10 +134,10 @@ def load_table(
     return Table(name, source, _frames(name, source, frame), cut, columns, parts)
 
 
-def name_of(source: Any) -> str:
+def name_source(source: Any) -> str:
     """Return the name of a source for messages: the name of a file, or the type of a dataframe.
 
-    >>> name_of("logs/calls.jsonl"), name_of([])
+    >>> name_source("logs/calls.jsonl"), name_source([])
     ('calls.jsonl', 'builtins.list')
     """
     if isinstance(source, str | os.PathLike):

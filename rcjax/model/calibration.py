@@ -197,7 +197,7 @@ def fit_calibrator(
     if values is not None:
         answered = answered & (logprob != NO_CONFIDENCE)
     xi = transform_confidence(jnp.where(answered, logprob, -1.0), transform)
-    smallest, largest, separable = _ends_of(xi, correct, answered)
+    smallest, largest, separable = _find_ends(xi, correct, answered)
     xi = jnp.clip(xi, smallest, largest)
     weight = answered.astype(xi.dtype)
     target = jnp.where(answered, correct, 0).astype(xi.dtype)
@@ -228,7 +228,7 @@ def fit_calibrator(
     return dataclasses.replace(calibrator, stated=stated)
 
 
-def _ends_of(xi: jax.Array, correct: jax.Array, answered: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _find_ends(xi: jax.Array, correct: jax.Array, answered: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return (smallest finite ξ, largest finite ξ, whether a threshold on ξ divides right from wrong answers)."""
     # Estimated outcomes lie strictly between 0 and 1, so that no threshold separates them.
     groups = jnp.stack([jnp.isfinite(xi), correct > 0, correct < 1]) & answered

@@ -277,7 +277,7 @@ def validate_rules(rules: Mapping[str, tuple[Rule, ...]], where: str, models: Se
     return require_keys(rules, where, models)
 
 
-def threshold_of(table: tuple[Rule, ...]) -> float | None:
+def find_threshold(table: tuple[Rule, ...]) -> float | None:
     """Return the threshold φ of rules that ask one model up to φ and answer above φ; None for other rules."""
     asks = table[0].action == "ask"
     return table[0].up_to if asks and [rule.action for rule in table[1:]] in ([], ["answer"]) else None

@@ -51,7 +51,7 @@ from rcjax.policy.decisions import (
     Calibration,
     Table,
     describe_cascade,
-    threshold_of,
+    find_threshold,
     validate_agreements,
     validate_rules,
 )
@@ -393,7 +393,7 @@ class Policy(AbstractPolicy):
 
         None for a model with other rules: one that always answers, such as the last, abstains, or has more intervals.
         """
-        return {model: threshold_of(table) for model, table in self.rules.items()}
+        return {model: find_threshold(table) for model, table in self.rules.items()}
 
     def keeps_any_answer(self, model: str) -> bool:
         """Return whether an answer of `model` is kept whatever its confidence, as that of a single or last model is."""

@@ -39,7 +39,7 @@ from rcjax._core.batching import as_json_values
 from rcjax.logs.log import Log
 from rcjax.model.fitting import fit
 from rcjax.policy.comparison import MIN_SHARE, Comparison, advise
-from rcjax.policy.decisions import describe_cascade, threshold_of
+from rcjax.policy.decisions import describe_cascade, find_threshold
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
 from rcjax.report.plots import BLUE, GREY, ORANGE, lay_out, plot_error_cost, plot_frontier, plot_reliability
@@ -516,7 +516,7 @@ def _rung(policy: Policy, log: Log, weight: float) -> tuple[list[dict[str, str]]
     shares = dict(zip(replayed.models, np.asarray(replayed.share, float).tolist(), strict=True))
     agreements, rows = policy.agreements, []
     for name in policy.models:
-        cut = threshold_of(policy.rules[name])
+        cut = find_threshold(policy.rules[name])
         if name == policy.models[-1] or cut is None:
             answers = "everything that reaches it"
         elif name in agreements:

@@ -62,7 +62,7 @@ from rcjax.tuning.replaying.comparing import (
     QueryLosses,
     comparable_log,
     default_today,
-    models_of,
+    list_models,
     single_model_figures,
 )
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers, require_complete
@@ -224,7 +224,7 @@ def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
     >>> tuned_on.n_queries, tested.n_queries
     (150, 150)
     """
-    _limit_of(spec)
+    _read_limit(spec)
     if held_out is not None:
         held_out = held_out.select(log.models)
         require_unseen(held_out, log)
@@ -296,7 +296,7 @@ class LadderTest:
         tested = take_hand_labelled(log) if tuned_on is None else log
         asked = np.asarray(policies.members).any(0) | (tuned_on is not None)
         names = [frontier.models[j] for j in np.flatnonzero(asked)]
-        rival_models = () if today is None else models_of(today)
+        rival_models = () if today is None else list_models(today)
         names += [name for name in rival_models if name not in names]
         require_complete(tested.select(names), "the test of a guarantee")
         complete = np.flatnonzero(tested.select(names).complete)
@@ -468,12 +468,12 @@ def certify(
     """
     spec = Spec.merge(spec, fields)
     spec = spec if spec.confidence is not None else dataclasses.replace(spec, confidence=0.95)
-    target, confidence = _limit_of(spec)
+    target, confidence = _read_limit(spec)
     level = 1 - confidence
     for tuned in (frontier, *([] if tuned_on is None else [tuned_on])):
         require_unseen(log, tuned)
     today, bill = (None, math.inf) if spec.match is None else _today_and_bill(frontier, log, spec.today, tuned_on)
-    others = [] if today is None else [name for name in models_of(today) if name not in frontier.models]
+    others = [] if today is None else [name for name in list_models(today) if name not in frontier.models]
     log = log.select([*frontier.models, *others])
     counts_judges = spec.judged and log.hand_labels is not None
     test = LadderTest.of(frontier, log, _with_judges(log, tuned_on) if counts_judges else None, today)
@@ -506,11 +506,11 @@ def _today_and_bill(
             place = queries.models.index(today)
             bill *= float(queries.single_cost[place] / np.asarray(queries.cost, float)[place])
         return today, bill
-    queries = queries if {*models_of(today)} <= {*queries.models} else log
+    queries = queries if {*list_models(today)} <= {*queries.models} else log
     return today, QueryLosses.of(today, comparable_log(queries, [today])).means[1]
 
 
-def _limit_of(spec: Spec) -> tuple[Target, float]:
+def _read_limit(spec: Spec) -> tuple[Target, float]:
     """Return (the limit to guarantee, the confidence). Raises ValueError if one is out of range."""
     target, confidence = spec.target, float(spec.confidence or 0.0)
     if target is None or target.name not in ("max_error", "match"):
@@ -523,7 +523,7 @@ def _limit_of(spec: Spec) -> tuple[Target, float]:
 
 
 def _certificate(frontier: Frontier, test: LadderTest, position: float, spec: Spec) -> Certificate:
-    target, confidence = _limit_of(spec)
+    target, confidence = _read_limit(spec)
     record = Spec(max_error=spec.max_error, match=spec.match, confidence=confidence, judged=spec.judged)
     policy = with_spec(frontier.ladder(position, target), record)
     terms = test.at([position])

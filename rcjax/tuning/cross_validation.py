@@ -333,7 +333,7 @@ class CrossValidatedLosses(NamedTuple):
         )
 
 
-def targets_of(log: Log) -> Targets:
+def choose_targets(log: Log) -> Targets:
     """Return λ at which policies differ, and budgets from the cheapest model's bill to 1.2 times the dearest bill."""
     cost = np.asarray(log.comparable.cost, float)
     low, high = float(np.asarray(log.comparable.single_cost, float).min()), float(cost.max())
@@ -360,7 +360,7 @@ def cross_validate(log: Log, model: FittedModel, blending: Blending, seed: int =
         seed: seed of the deals.
     """
     deals = min(max(_REPEATED_QUERIES // log.n_queries, 1), _MAX_DEALS)
-    targets = targets_of(log)
+    targets = choose_targets(log)
     losses = [_cross_validate_deal(log, model, blending, targets, _MAX_DEALS * seed + deal) for deal in range(deals)]
     penalty, bill, estimated, in_sample = (np.mean(figures, axis=0) for figures in zip(*losses, strict=True))
     by_labels, by_estimates = (Penalties(figure[0], figure[-1]) for figure in (penalty, estimated))

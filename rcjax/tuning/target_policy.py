@@ -60,7 +60,7 @@ from rcjax.tuning.replaying.comparing import (
     single_model_figures,
 )
 from rcjax.tuning.replaying.replay import Replay, error_interval, replay
-from rcjax.tuning.search import search_of
+from rcjax.tuning.search import make_search
 
 _TRIED_PER_RUNG = 20  # positions tried from each rung to the next
 
@@ -356,7 +356,7 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> TargetPolicy:
     other = n - sum(counts[name] for name in named)
     parts = [_SegmentCorners.of(frontier, None, other / n, _shift_on(frontier, log, log.take(rest)) if other else 0.0)]
     for name in named:
-        frontier_of_segment = search_of(spec).find(log.take(segment == name), frontier.model).frontier
+        frontier_of_segment = make_search(spec).find(log.take(segment == name), frontier.model).frontier
         parts.append(_SegmentCorners.of(frontier_of_segment, name, counts[name] / n))
     level = None if frontier.bands is None else frontier.bands.level
     rungs = tuple(_with_spread(rung, log.comparable, level) for rung in _merge_corners(parts, frontier))

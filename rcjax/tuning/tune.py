@@ -43,11 +43,11 @@ from rcjax.tuning.replaying.comparing import (
     best_single_for,
     compare_policy,
     default_today,
-    models_of,
+    list_models,
     single_model_errors,
 )
 from rcjax.tuning.replaying.replay import Replay, replay
-from rcjax.tuning.search import SecondsFilter, search_of
+from rcjax.tuning.search import SecondsFilter, make_search
 from rcjax.tuning.target_policy import TargetPolicy, policy_for_target, single_policy
 
 _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models
@@ -314,7 +314,7 @@ def _search(log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], A
     if spec.cascade is None and spec.budget is not None:
         _require_affordable(log, spec.budget, spec.period)
     with stage("fitting the model"):
-        model = search_of(spec).fit(log)
+        model = make_search(spec).fit(log)
     limit = None if spec.max_seconds is None else SecondsFilter.of(spec.max_seconds, log.select(model.models))
     drawing = f", and drawing the log again, {REPLICATES} times" if spec.intervals else ""
     with stage(f"choosing cascades{drawing}"):
@@ -331,7 +331,7 @@ def _tune_frontier(
     """Find the frontier of the policies that keep to a limit on seconds; None: of all policies."""
     if limit is not None:
         limit.require_any(model)
-    selection = search_of(spec).find(log, model, limit=limit)
+    selection = make_search(spec).find(log, model, limit=limit)
     frontier, cross_validation = selection.frontier, selection.cross_validation
     if spec.intervals and log.has_enough_complete:
         # Policies tuned on draws might not keep to the limit, so only the queries vary.
@@ -359,7 +359,7 @@ def resolve_today(log: Log, today: ModelOrPolicy | None) -> ModelOrPolicy:
     """Return today's model or policy: the given one, or the default. Raises LogError if the log lacks its answers."""
     if today is None:
         return default_today(log)
-    if absent := [name for name in models_of(today) if name not in log.models]:
+    if absent := [name for name in list_models(today) if name not in log.models]:
         problem = f"today's {absent[0]} is not a model of the log{near(absent[0], log.models)}"
         problem += f": its models are {', '.join(log.models)}"
         raise LogError(f"{log.source}: {problem}")

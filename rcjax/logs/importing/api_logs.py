@@ -101,7 +101,7 @@ def read_messages(prompt: Any) -> list[tuple[str, str]]:
         return [("user", prompt)] if prompt else []
     messages = prompt if isinstance(prompt, Sequence) else [prompt] if isinstance(prompt, Mapping) and prompt else []
     parts = [m if isinstance(m, Mapping) else {"content": m} for m in messages]
-    texts = [filter(None, [_text_of(part.get("content")), read_tool_calls(part)]) for part in parts]
+    texts = [filter(None, [_join_text(part.get("content")), read_tool_calls(part)]) for part in parts]
     return [(str(part.get("role") or "user"), "\n".join(text)) for part, text in zip(parts, texts, strict=True)]
 
 
@@ -120,7 +120,7 @@ def _write_calls(calls: Sequence[Mapping[str, Any]]) -> str | None:
     return (canonical_calls(calls) or INVALID + format_calls(calls)) if calls else None
 
 
-def _text_of(content: Any) -> str:
+def _join_text(content: Any) -> str:
     if isinstance(content, str) or content is None:
         return content or ""
     texts = []

@@ -90,12 +90,12 @@ def _read(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     is_known = options.format is None or options.format in by_name
     require(is_known, f"format {options.format!r:.60}", f"is unknown: choose {', '.join(by_name)}")
     try:
-        yield from (format_of(path) if options.format is None else by_name[options.format]).read(path, options)
+        yield from (detect_format(path) if options.format is None else by_name[options.format]).read(path, options)
     except DamageError as damage:
         yield damage
 
 
-def format_of(path: Path) -> Format:
+def detect_format(path: Path) -> Format:
     """Return the format of a file, by its content. Raises DamageError for an unknown format or an empty file."""
     try:
         with open(path, "rb") as file:
@@ -127,7 +127,7 @@ def _find_files(paths: Sequence[Path]) -> list[Path]:
 def _is_evaluation(file: Path) -> bool:
     """Return whether a file in a folder is an evaluation, even a damaged one. (A user must name tables.)"""
     try:
-        return file.suffix == ".eval" or format_of(file) is not TABLE
+        return file.suffix == ".eval" or detect_format(file) is not TABLE
     except LogError:
         return False
 

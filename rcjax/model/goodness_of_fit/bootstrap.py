@@ -170,7 +170,7 @@ def marginal_test(
     (True, True)
     """
     rows = pad_to_size_class(confidence.T, np.ones(confidence.T.shape, bool))
-    refitted = fit_marginals_compiled(*rows, None, _masses_of(marginals))
+    refitted = fit_marginals_compiled(*rows, None, _stack_atoms(marginals))
     data = jax.tree.map(np.asarray, (marginals, refitted, confidence))
     seed = np.asarray(jax.random.key_data(key)).tolist()
     models = zip(range(len(confidence)), np.random.default_rng(seed).spawn(len(confidence)), strict=True)
@@ -182,7 +182,7 @@ def marginal_test(
     return stack(map_in_threads(test, models, n=confidence.shape[-1]))
 
 
-def _masses_of(marginals: Marginal) -> jax.Array | None:
+def _stack_atoms(marginals: Marginal) -> jax.Array | None:
     """Return the confidences that may be atoms of the refitted marginals: (k, A).
 
     They include the old ends, since the confidences of a log may lie beyond.

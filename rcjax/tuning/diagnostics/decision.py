@@ -53,14 +53,14 @@ from rcjax.tuning.replaying.comparing import (
     QueryLosses,
     comparable_log,
     compare_policy,
+    list_models,
     matched_today,
-    models_of,
     name_today,
     paired_error,
 )
 from rcjax.tuning.replaying.replay import replay_queries
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
-from rcjax.tuning.search import search_of
+from rcjax.tuning.search import make_search
 
 #: Errors per query that a new policy must gain: with less, chance replaces policies (`benchmarks.year`).
 MIN_IMPROVEMENT = 0.005
@@ -313,7 +313,7 @@ def _tune_without_folds(
 
     The widest rung of the policy is tuned, at λ, as a frontier of one point. `fold` (n,) is the fold of each query.
     """
-    search = search_of(spec)
+    search = make_search(spec)
     rest = [np.flatnonzero(fold != number) for number in range(FOLDS)]
     model = search.fit(log)
     widest = max(policy.rungs, key=lambda rung: (bool(rung.agreements), len(rung.models)))
@@ -471,7 +471,7 @@ class PolicyDecision:
         """
         today, noun = recorded_tuning(policy).spec.today, log.error_kind.noun
         subjects = [*log.models, *([] if today is None or isinstance(today, str) else [today])]
-        asked = [{*policy.models, *models_of(subject)} for subject in subjects]
+        asked = [{*policy.models, *list_models(subject)} for subject in subjects]
         known = [names <= {*log.models} and log.select([*names]).complete.any() for names in asked]
         compared = [compare_policy(policy, log, subject) for subject in compress(subjects, known)]
         cheaper = [beside.rivals[0] for beside in compared if beside.rivals[0].cost < beside.cost]

@@ -64,8 +64,8 @@ from rcjax.tuning.replaying.comparing import (
     QueryLosses,
     comparable_log,
     decides_alike,
+    list_models,
     matched_today,
-    models_of,
     name_today,
 )
 from rcjax.tuning.replaying.replay import LadderReplay, QueryReplay, Stream, replay_queries
@@ -338,7 +338,7 @@ def _require_fresh(policy: AbstractPolicy, log: Log) -> Overlap:
 def _judged_queries(policy: AbstractPolicy, log: Log) -> np.ndarray:
     """Return the queries answered by the models tuned on (if too few: of the policy), and of a margin: (n,) bool."""
     today = matched_today(policy, log)
-    own = {*policy.models, *(() if today is None else models_of(today))}
+    own = {*policy.models, *(() if today is None else list_models(today))}
     parts = [
         log.select([name for name in log.models if name in models])
         for models in ({*own, *recorded_tuning(policy).models}, own)
@@ -407,7 +407,7 @@ def _compare_today(policy: AbstractPolicy, new: Log, log: Log) -> tuple[np.ndarr
     """
     spec, promised = recorded_tuning(policy).spec, recorded_comparison(policy.provenance)
     differences, today = np.full(int(new.complete.sum()), np.nan), spec.today
-    named = {*policy.models, *(() if today is None else models_of(today))}
+    named = {*policy.models, *(() if today is None else list_models(today))}
     if today is None or not named <= {*log.models} or not (complete := log.select([*named]).complete).any():
         return differences, None
     if spec.match is not None:

@@ -24,7 +24,7 @@ from rcjax.logs.errors import LogError, listed
 from rcjax.logs.kept_sample import carried_log
 from rcjax.logs.log import Log
 from rcjax.logs.reading import seconds_since_1970
-from rcjax.logs.sources import load_table, name_of
+from rcjax.logs.sources import load_table, name_source
 from rcjax.model.goodness_of_fit.reliability import SampleMean, distribution_change, rise_of_mean
 from rcjax.policy.following import MAX_COST_RATIO
 from rcjax.policy.policy import AbstractPolicy
@@ -200,7 +200,8 @@ def check_traffic(policy: AbstractPolicy, source: Any, looks: int | None = None)
     calls = every.filter(pl.col("model").is_in([*policy.models]))
     if calls.is_empty():
         there = listed(every["model"].unique(maintain_order=True)) or "no call"
-        raise LogError(f"{name_of(source)}: no call of the policy's models, {listed(policy.models)}: it has {there}")
+        name = name_source(source)
+        raise LogError(f"{name}: no call of the policy's models, {listed(policy.models)}: it has {there}")
     ago = weeks_before(calls["time"].to_numpy())
     now, before = calls.filter(ago == 0), calls.filter((ago > 0) & (ago <= WINDOW))
     earlier, looks = before["query"].n_unique(), looks or WEEKLY

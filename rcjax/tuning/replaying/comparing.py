@@ -116,7 +116,7 @@ def paired_error(differences: np.ndarray) -> np.ndarray:
     return np.sqrt(np.maximum(squares, 1.0)) / n
 
 
-def models_of(subject: ModelOrPolicy) -> tuple[str, ...]:
+def list_models(subject: ModelOrPolicy) -> tuple[str, ...]:
     """Return the names of the models that a policy may ask, or the name of the single model."""
     return (subject,) if isinstance(subject, str) else subject.models
 
@@ -129,7 +129,7 @@ def name_today(today: ModelOrPolicy) -> str:
 def matched_today(policy: AbstractPolicy, log: Log) -> ModelOrPolicy | None:
     """Return today's model or policy that a margin was tuned for; None without a margin, or without its answers."""
     spec = recorded_tuning(policy).spec
-    if spec.match is None or spec.today is None or not {*models_of(spec.today)} <= {*log.models}:
+    if spec.match is None or spec.today is None or not {*list_models(spec.today)} <= {*log.models}:
         return None
     return spec.today
 
@@ -139,13 +139,13 @@ def comparable_log(log: Log, subjects: Sequence[ModelOrPolicy]) -> Log:
 
     Raises LogError if the log lacks a model, or no query has the answers of all models.
     """
-    log = corrected_log(_log_of(log, subjects))
+    log = corrected_log(_select_models(log, subjects))
     return log if log.complete.all() else log.take(log.complete)
 
 
-def _log_of(log: Log, subjects: Sequence[ModelOrPolicy]) -> Log:
+def _select_models(log: Log, subjects: Sequence[ModelOrPolicy]) -> Log:
     """Select the models of some subjects. Raises LogError as `comparable_log` does."""
-    named = {name for subject in subjects for name in models_of(subject)}
+    named = {name for subject in subjects for name in list_models(subject)}
     if absent := named.difference(log.models):
         known = ", ".join(log.models)
         raise LogError(f"{log.source}: no answers of {', '.join(sorted(absent))}; its models are {known}")
@@ -271,10 +271,10 @@ def decides_alike(policy: AbstractPolicy, subject: ModelOrPolicy) -> bool:
     """Return whether a model or a policy makes the same decisions as a policy; their figures may differ."""
     if isinstance(subject, str):
         return subject == _only_model(policy)
-    return _decisions_of(subject) == _decisions_of(policy)
+    return _without_figures(subject) == _without_figures(policy)
 
 
-def _decisions_of(policy: AbstractPolicy) -> AbstractPolicy:
+def _without_figures(policy: AbstractPolicy) -> AbstractPolicy:
     """Return the policy without figures and provenance: policies with the same decisions are then equal."""
     rungs = tuple(replace(rung, expected={"cost": float(i)}, provenance={}) for i, rung in enumerate(policy.rungs))
     if not isinstance(policy, Ladder):
@@ -341,7 +341,7 @@ class Disagreements(NamedTuple):
         >>> int(between.differ.sum()), between.difference().labelled
         (300, 300)
         """
-        log = _log_of(log, (first, second))
+        log = _select_models(log, (first, second))
         log = log.take(log.complete)
         replayed = (_answering_models(subject, log) for subject in (first, second))
         models, spent = map(np.stack, zip(*replayed, strict=True))

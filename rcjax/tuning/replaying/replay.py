@@ -37,10 +37,10 @@ from rcjax.solving.frontier.points import Policies, Seconds, summarise_seconds
 from rcjax.tuning.replaying.walk import (
     Columns,
     calibrated_confidence,
-    columns_of,
     money_of_answers,
     policy_arrays,
     restrict_to_reached,
+    take_columns,
     waiting_time,
     walk,
 )
@@ -334,7 +334,7 @@ def replay_rungs(policy: AbstractPolicy, log: Log) -> QueryReplay:
 def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     model, models = frontier.model, frontier.models
     policies = restrict_to_reached(frontier.policies, log.logprob.dtype)
-    columns = columns_of(log, models, policies, np.asarray(policies.members).any(0))
+    columns = take_columns(log, models, policies, np.asarray(policies.members).any(0))
     phi = np.asarray(calibrate_rows(model.calibrators, columns.logprob.T)).T
     points = len(policies.members)
     padded = np.minimum(np.arange(points + -points % _POINTS_MULTIPLE), points - 1)
@@ -350,7 +350,7 @@ def _replay_cascades(policy: AbstractPolicy, log: Log, rungs: Sequence[Policy]) 
     policies, places = policy_arrays(policy.models, cascades, log.logprob.dtype)
     reached = _reached(policy, policies, places)
     number = len(cascades)
-    columns = columns_of(log, policy.models, policies, reached)
+    columns = take_columns(log, policy.models, policies, reached)
     phi = calibrated_confidence([policy.calibrations[name] for name in policy.models], columns.logprob)
     least = _MIN_CASCADES if len(columns.counts) < MANY else 1
     padded = np.minimum(np.arange(max(least, 1 << (number - 1).bit_length())), number - 1)  # a power of two

@@ -283,7 +283,7 @@ def require_complete(log: Log, operation: str) -> None:
         raise LogError(f"{log.source}: {problem}: {operation} needs one")
 
 
-def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: Any) -> Columns:
+def take_columns(log: Log, models: tuple[str, ...], policies: Policies, asked: Any) -> Columns:
     """Take the columns that policies need, for the queries that all models asked have answered.
 
     Args:

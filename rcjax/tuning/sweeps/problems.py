@@ -377,7 +377,7 @@ class Batch:
         return list(itertools.product(range(len(self.samples)), range(self.first, self.last + 1)))
 
 
-def shape_of(log: Log, settings: SweepSettings) -> Shape:
+def measure_shape(log: Log, settings: SweepSettings) -> Shape:
     """Return the shape of a log's problems; LogError if a sweep cannot use the log."""
     answers = np.asarray(log.answered)
     if not (answers.astype(np.float32).T @ answers.astype(np.float32)).all():
@@ -536,7 +536,7 @@ class Library:
             file = source.source if isinstance(source, Log) else str(source)
             try:
                 log = self.log(name)
-                shapes[name] = shape_of(log, settings)
+                shapes[name] = measure_shape(log, settings)
                 cost = tuple(np.asarray(log.cost, float).tolist())
                 details = Details.of_log(log).to_json()
                 del details["provenance"]["date"]  # a resumed sweep leaves the same bytes as an uninterrupted one
