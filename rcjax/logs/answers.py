@@ -25,7 +25,7 @@ from rcjax.logs.checked_rows import Rows
 from rcjax.logs.columns import SAMPLE, judge_columns
 from rcjax.logs.errors import LeftOutWarning, LogError, Warn, brief, listed
 from rcjax.logs.log import NO_ANSWER, FailedCalls, HandLabels
-from rcjax.policy.decisions import AnswerForm, comparable
+from rcjax.policy.decisions import AnswerForm, canonical_answer
 from rcjax.policy.error_kind import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
 from rcjax.policy.signals.answers import PLAIN
 
@@ -131,7 +131,7 @@ def hash_answers(answers: pl.Series, compare: AnswerForm) -> np.ndarray:
     (True, 0)
     """
     texts = answers.unique()
-    forms = pl.Series([comparable(text, compare) for text in texts], dtype=pl.String)
+    forms = pl.Series([canonical_answer(text, compare) for text in texts], dtype=pl.String)
     hashes = (forms.hash() // 2).cast(pl.Int64).clip(1)
     return answers.replace_strict(texts, hashes.set(forms.is_null(), NO_HASH), return_dtype=pl.Int64).to_numpy()
 

@@ -165,7 +165,7 @@ class Log(Cells):
     answer: jax.Array | None = field(default=None, metadata=CELL)
     """(n, k) integer codes: equal codes in a row are equal answers, −1 is no answer. None for a log without answers."""
     compare: AnswerForm | None = None
-    """Kind of comparison of the answers (`rcjax.policy.decisions.comparable`); None for a log without answers."""
+    """Kind of comparison of the answers (`rcjax.policy.decisions.canonical_answer`); None for a log without answers."""
     hand_labels: HandLabels | None = None
     """Labels by hand and judges' verdicts; None if all answers are labelled and none is judged. `correct` is False for
     an answer without a label."""

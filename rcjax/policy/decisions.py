@@ -161,7 +161,7 @@ _LETTERS = (
 _SHORT = 4096  # most characters of an answer whose canonical form is cached
 
 
-def comparable(answer: str | None, form: AnswerForm) -> str | None:
+def canonical_answer(answer: str | None, form: AnswerForm) -> str | None:
     """Return the canonical form of an answer for comparisons; None for no answer.
 
     JSON objects, JSON arrays and calls of tools have their canonical form (`rcjax.policy.signals.answers`). An answer
@@ -171,13 +171,13 @@ def comparable(answer: str | None, form: AnswerForm) -> str | None:
     - `"choice"`: by the letter of the choice that the answer names; as a text if the answer names no choice.
     - `"key"`: as a text. A function extracted the answers from replies; a service needs that function.
 
-    >>> [comparable(answer, "text") for answer in (" The  Seine. ", "1,000", "1000.0", "$18", "-.50")]
+    >>> [canonical_answer(answer, "text") for answer in (" The  Seine. ", "1,000", "1000.0", "$18", "-.50")]
     ['the seine', '1000', '1000', '18', '-0.5']
-    >>> comparable("  ", "text"), comparable("[invalid]", "text")
+    >>> canonical_answer("  ", "text"), canonical_answer("[invalid]", "text")
     (None, None)
-    >>> [comparable(answer, "choice") for answer in ("B", "(b)", "B) Jupiter", "The answer is B.", "Jupiter")]
+    >>> [canonical_answer(answer, "choice") for answer in ("B", "(b)", "B) Jupiter", "The answer is B.", "Jupiter")]
     ['b', 'b', 'b', 'b', 'jupiter']
-    >>> comparable('{"b": 5.0, "a": "007"}', "text"), comparable("[invalid] [1]", "text")
+    >>> canonical_answer('{"b": 5.0, "a": "007"}', "text"), canonical_answer("[invalid] [1]", "text")
     ('{"a":"007","b":5}', None)
     """
     if answer is None:
@@ -293,7 +293,7 @@ class Agreement(Record):
     Args:
         earlier: name of the earlier model.
         model: name of the model to ask if the answers differ.
-        compare: form in which `rcjax.policy.decisions.comparable` compares answers: `"text"`, `"choice"` or `"key"`.
+        compare: form of `canonical_answer` in which answers are compared: `"text"`, `"choice"` or `"key"`.
 
     Raises ValueError for an unknown comparison.
 
@@ -309,7 +309,7 @@ class Agreement(Record):
 
     def equal(self, answer: str | None, earlier: str | None) -> bool | None:
         """Return whether two answers are equal; None if one of them is not known."""
-        form, earlier_form = (comparable(text, self.compare) for text in (answer, earlier))
+        form, earlier_form = (canonical_answer(text, self.compare) for text in (answer, earlier))
         return None if form is None or earlier_form is None else form == earlier_form
 
 

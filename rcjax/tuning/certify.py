@@ -60,10 +60,10 @@ from rcjax.solving.frontier.points import LossTerms, position_weights
 from rcjax.tuning.replaying.comparing import (
     ModelOrPolicy,
     QueryLosses,
-    comparable_log,
     default_today,
     list_models,
     single_model_figures,
+    take_shared_queries,
 )
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers, require_complete
 
@@ -507,7 +507,7 @@ def _today_and_bill(
             bill *= float(queries.single_cost[place] / np.asarray(queries.cost, float)[place])
         return today, bill
     queries = queries if {*list_models(today)} <= {*queries.models} else log
-    return today, QueryLosses.of(today, comparable_log(queries, [today])).means[1]
+    return today, QueryLosses.of(today, take_shared_queries(queries, [today])).means[1]
 
 
 def _read_limit(spec: Spec) -> tuple[Target, float]:

@@ -55,9 +55,9 @@ from rcjax.tuning.certify import CHEAPER, Certificate, certify, loss_terms_of_ru
 from rcjax.tuning.replaying.comparing import (
     ModelOrPolicy,
     QueryLosses,
-    comparable_log,
     paired_error,
     single_model_figures,
+    take_shared_queries,
 )
 from rcjax.tuning.replaying.replay import Replay, error_interval, replay
 from rcjax.tuning.search import make_search
@@ -153,7 +153,7 @@ def margins(frontier: Frontier, log: Log, today: ModelOrPolicy) -> Margins:
         today: a model of the log, or a policy over its models.
     """
     rungs = frontier.rung_indices
-    shared = comparable_log(log, [*frontier.models, today])
+    shared = take_shared_queries(log, [*frontier.models, today])
     walked = shared.select(frontier.models)
     terms = loss_terms_of_rungs(frontier, walked, walked.correct)
     loss = terms.penalty(frontier.abstain_price)
@@ -241,7 +241,7 @@ def _with_figures(policy: AbstractPolicy, log: Log, level: float | None) -> Abst
         log: the log; queries with the answers of all models of the policy count.
         level: probability of the intervals; None for no intervals.
     """
-    shared = comparable_log(log.comparable, [policy])
+    shared = take_shared_queries(log.comparable, [policy])
     figures = [_figures_on(shared, rung, replay(rung, shared), level) for rung in policy.rungs]
     # The costs of a ladder must rise, but a dearer rung may happen to cost less on this log.
     cost = np.array([expected["cost"] for expected in figures])

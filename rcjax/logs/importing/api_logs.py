@@ -31,7 +31,7 @@ from rcjax.logs.importing.lines import (
     tokens_or_estimate,
     without_confidence,
 )
-from rcjax.policy.decisions import comparable
+from rcjax.policy.decisions import canonical_answer
 from rcjax.policy.signals import SignalError, Token, mean_logprob
 from rcjax.policy.signals.answers import INVALID, NO_CALL, canonical_calls, chosen_choice, format_calls
 from rcjax.policy.signals.replies import NO_LOGPROB, TokensError, logprob_of, read_tokens, token_content
@@ -208,7 +208,7 @@ def answer_or_key(answer: str | None, reply: str | None) -> Line:
     >>> answer_or_key("B", "ANSWER: B"), answer_or_key("42", "It is 42, I think.")
     ({'answer': 'B'}, {'answer_key': '42'})
     """
-    same = not reply or comparable(answer, "choice") in (None, comparable(reply, "choice"))
+    same = not reply or canonical_answer(answer, "choice") in (None, canonical_answer(reply, "choice"))
     return {"answer": answer} if same else {"answer_key": answer}
 
 

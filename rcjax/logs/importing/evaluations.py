@@ -38,7 +38,7 @@ from rcjax.logs.importing.lines import (
 )
 from rcjax.logs.oddities import describe_missing_confidences
 from rcjax.logs.sources import TABLES
-from rcjax.policy.decisions import comparable
+from rcjax.policy.decisions import canonical_answer
 from rcjax.policy.signals.answers import canonical_json
 from rcjax.serving.call_log import has_failed
 
@@ -338,7 +338,7 @@ def _model_rows(
             line |= without_confidence(f"the files have only {SIGNALS[line['signal']]}")
         texts = {name: line.get(name) or "" for name in ANSWERS}
         texts = {name: canonical_json(text) or " ".join(text.split()) for name, text in texts.items()}  # of one line
-        answers = {name: text if comparable(text, "text") else None for name, text in texts.items()}
+        answers = {name: text if canonical_answer(text, "text") else None for name, text in texts.items()}
         no_answer = next((text for name, text in texts.items() if text and not answers[name]), None)
         rows.append(line | {"correct": label, "logprob": logprob, "lacks": no_answer, **answers})
     return rows

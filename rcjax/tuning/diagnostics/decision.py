@@ -51,12 +51,12 @@ from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.diagnostics.findings import ALARM, DecisionGrounds, assess_sample
 from rcjax.tuning.replaying.comparing import (
     QueryLosses,
-    comparable_log,
     compare_policy,
     list_models,
     matched_today,
     name_today,
     paired_error,
+    take_shared_queries,
 )
 from rcjax.tuning.replaying.replay import replay_queries
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
@@ -221,7 +221,7 @@ class RetuningTerms(NamedTuple):
     """Whether they could be compared on another log."""
 
 
-def comparable_tuning(policy: AbstractPolicy, log: Log) -> RetuningTerms:
+def retuning_terms(policy: AbstractPolicy, log: Log) -> RetuningTerms:
     """Return the terms on which policies tuned again on a log are compared with a policy.
 
     λ is that of the target, if the target has one, and else that of the policy.
@@ -259,7 +259,7 @@ def held_out_gain(policy: AbstractPolicy, log: Log, seed: int = 0) -> RetuningGa
 
     `why_untested` lists the reasons why the gain cannot be estimated.
     """
-    tuning, lam, *_ = comparable_tuning(policy, log)
+    tuning, lam, *_ = retuning_terms(policy, log)
     if lam is None or tuning.spec.max_seconds is not None:
         return None
     log = with_carried_queries(policy, log.select(tuning.models))
@@ -339,7 +339,7 @@ def _optimism(held_out: np.ndarray, in_sample: np.ndarray) -> float:
 
 def why_untested(policy: AbstractPolicy, log: Log) -> tuple[str, bool]:
     """Return (reason why `held_out_gain` is None, in words; whether another log could change that)."""
-    terms = comparable_tuning(policy, log)
+    terms = retuning_terms(policy, log)
     if terms.lam is None:
         return terms.reason, terms.mendable
     if terms.tuning.spec.max_seconds is not None:
@@ -361,7 +361,7 @@ def assess_replacement(
     """
     if policy.period is not None and isinstance(new_policy, Ladder):  # both spread the same money over as many queries
         new_policy = dataclasses.replace(new_policy, budget=policy.budget)
-    lam, known = comparable_tuning(policy, log).lam, known.comparable
+    lam, known = retuning_terms(policy, log).lam, known.comparable
     compared, gain, untested = Replacement(None), None, None
     try:
         if lam is not None and known.n_queries >= MIN_QUERIES_FOR_GAIN:
@@ -382,7 +382,7 @@ def _compare(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log, lam: 
     """Compare a new policy with a policy on a log, at the price λ and in the terms of the target."""
     spec, error_kind = recorded_tuning(policy).spec, log.error_kind
     target, today = spec.target, matched_today(policy, log)
-    log = comparable_log(log, (policy, new_policy) if today is None else (policy, new_policy, today))
+    log = take_shared_queries(log, (policy, new_policy) if today is None else (policy, new_policy, today))
     old, new = (QueryLosses.of(subject, log) for subject in (policy, new_policy))
     improvement = float((old.penalty - new.penalty + lam * (old.spent - new.spent)).mean())
     rival, todays = ("today's", None) if today is None else (name_today(today), QueryLosses.of(today, log).penalty)

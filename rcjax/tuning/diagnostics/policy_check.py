@@ -62,11 +62,11 @@ from rcjax.tuning.diagnostics.findings import (
 from rcjax.tuning.diagnostics.weeks import MAX_CONFIDENCES, CheckWindow, Weeks, in_order, last_weeks
 from rcjax.tuning.replaying.comparing import (
     QueryLosses,
-    comparable_log,
     decides_alike,
     list_models,
     matched_today,
     name_today,
+    take_shared_queries,
 )
 from rcjax.tuning.replaying.replay import LadderReplay, QueryReplay, Stream, replay_queries
 from rcjax.tuning.replaying.walk import calibrated_confidence, require_complete
@@ -416,7 +416,7 @@ def _compare_today(policy: AbstractPolicy, new: Log, log: Log) -> tuple[np.ndarr
         return differences, None
     else:
         baseline = Baseline.of_rival(promised.today, promised.queries)
-    shared = comparable_log(log, [policy, today])
+    shared = take_shared_queries(log, [policy, today])
     rival = policy if decides_alike(policy, today) else today
     own, todays = (QueryLosses.in_service(subject, shared).penalty for subject in (policy, rival))
     differences[complete[new.complete]] = own - todays

@@ -134,7 +134,7 @@ def matched_today(policy: AbstractPolicy, log: Log) -> ModelOrPolicy | None:
     return spec.today
 
 
-def comparable_log(log: Log, subjects: Sequence[ModelOrPolicy]) -> Log:
+def take_shared_queries(log: Log, subjects: Sequence[ModelOrPolicy]) -> Log:
     """Take the queries that all models of some subjects have answered, with corrected labels.
 
     Raises LogError if the log lacks a model, or no query has the answers of all models.
@@ -144,7 +144,7 @@ def comparable_log(log: Log, subjects: Sequence[ModelOrPolicy]) -> Log:
 
 
 def _select_models(log: Log, subjects: Sequence[ModelOrPolicy]) -> Log:
-    """Select the models of some subjects. Raises LogError as `comparable_log` does."""
+    """Select the models of some subjects. Raises LogError as `take_shared_queries` does."""
     named = {name for subject in subjects for name in list_models(subject)}
     if absent := named.difference(log.models):
         known = ", ".join(log.models)
@@ -236,13 +236,13 @@ def compare_policy(
     """
     today = default_today(log) if today is None else today
     if money is None:
-        complete = comparable_log(log.comparable, [policy])
+        complete = take_shared_queries(log.comparable, [policy])
         money = (_expected(policy) if tuned else QueryLosses.in_service(policy, complete).means)[1]
     single = best_single_for(log, money)
     subjects: dict[Role, ModelOrPolicy] = {"today": today}
     if single not in (today, _only_model(policy)):
         subjects["single"] = single
-    shared = comparable_log(log.comparable, [policy, *subjects.values()])
+    shared = take_shared_queries(log.comparable, [policy, *subjects.values()])
     losses_of = QueryLosses.of if tuned else QueryLosses.in_service
     losses = losses_of(policy, shared)
     error, cost = _expected(policy) if tuned else losses.means
@@ -333,7 +333,7 @@ class Disagreements(NamedTuple):
     def of(cls, first: ModelOrPolicy, second: ModelOrPolicy, log: Log) -> Disagreements:
         """Compare the answers to the queries that all models of both have answered.
 
-        Raises LogError as `comparable_log` does.
+        Raises LogError as `take_shared_queries` does.
 
         >>> import rcjax
         >>> log = rcjax.sample_log(300, seed=0)
