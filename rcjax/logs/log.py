@@ -19,7 +19,7 @@ from jax.typing import ArrayLike
 
 from rcjax._base.figures import capitalised, count, count_missing_confidences, percent
 from rcjax._base.tokens import Price
-from rcjax.logs.errors import LogError, MissingModelError, brief, listed, near
+from rcjax.logs.errors import LogError, MissingModelError, join_names, shorten, suggest_name
 from rcjax.policy.decisions import NO_CONFIDENCE, AnswerForm
 from rcjax.policy.error_kind import ErrorKind, Reference, Scores, choose_error_kind
 
@@ -352,7 +352,9 @@ def require_models(models: Sequence[str], available: Sequence[str], place: str) 
     """Refuse models that are not available, a model named twice, and an empty choice."""
     for name in models:
         if name not in available:
-            models_there = f"it has {listed(available)}"
-            raise MissingModelError(f"{place}: no model {brief(name)!r}{near(name, available)}: {models_there}")
+            models_there = f"it has {join_names(available)}"
+            raise MissingModelError(
+                f"{place}: no model {shorten(name)!r}{suggest_name(name, available)}: {models_there}"
+            )
     if not models or len(models) > len({*models}):
-        raise LogError(f"{place}: models {listed(models)!r}: name at least one, and each once")
+        raise LogError(f"{place}: models {join_names(models)!r}: name at least one, and each once")

@@ -26,7 +26,7 @@ import polars as pl
 
 from rcjax._base.figures import count
 from rcjax.logs.columns import TOKENS, canonical_names, known_columns, plain_name
-from rcjax.logs.errors import LogError, brief
+from rcjax.logs.errors import LogError, shorten
 
 #: Suffixes of tables with a separator.
 SEPARATED = (".csv", ".tsv")
@@ -274,7 +274,7 @@ def _repeated_column(source: Any) -> str | None:
     earlier = set[str]()
     for column in map(str, names):
         if column in earlier:
-            return f": column {brief(column)} occurs twice: drop one of the two"
+            return f": column {shorten(column)} occurs twice: drop one of the two"
         earlier.add(column)
     return None
 

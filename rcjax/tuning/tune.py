@@ -15,7 +15,7 @@ import numpy as np
 
 from rcjax._base.codec import Record, takes, to_json_value
 from rcjax._base.figures import Money, percent
-from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning, listed, near, warn_caller
+from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning, join_names, suggest_name, warn_caller
 from rcjax.logs.kept_sample import carried_log, with_carried_queries
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import MIN_QUERIES, describe_doubts, describe_oddities, odd_budget
@@ -360,7 +360,7 @@ def resolve_today(log: Log, today: ModelOrPolicy | None) -> ModelOrPolicy:
     if today is None:
         return default_today(log)
     if absent := [name for name in list_models(today) if name not in log.models]:
-        problem = f"today's {absent[0]} is not a model of the log{near(absent[0], log.models)}"
+        problem = f"today's {absent[0]} is not a model of the log{suggest_name(absent[0], log.models)}"
         problem += f": its models are {', '.join(log.models)}"
         raise LogError(f"{log.source}: {problem}")
     return today
@@ -537,7 +537,7 @@ def _restrict(log: Log, tuning: Tuning, intervals: bool | None) -> tuple[Tuning,
     `intervals` as for `retune`. Raises LogError if fewer than two models are left.
     """
     left = tuning.restrict_to(log.models)
-    absent = listed([name for name in tuning.models if name not in left.models])
+    absent = join_names([name for name in tuning.models if name not in left.models])
     if not left.can_search:
         raise LogError(f"{log.source}: it lacks {absent}: there are no two models left to tune")
     if intervals is not None:

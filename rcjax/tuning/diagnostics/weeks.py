@@ -20,7 +20,7 @@ import polars as pl
 
 from rcjax._base.figures import choose_unit, count, percent
 from rcjax._core.batching import as_json_values
-from rcjax.logs.errors import LogError, listed
+from rcjax.logs.errors import LogError, join_names
 from rcjax.logs.kept_sample import carried_log
 from rcjax.logs.log import Log
 from rcjax.logs.reading import seconds_since_1970
@@ -199,9 +199,9 @@ def check_traffic(policy: AbstractPolicy, source: Any, looks: int | None = None)
     every = _calls(source)
     calls = every.filter(pl.col("model").is_in([*policy.models]))
     if calls.is_empty():
-        there = listed(every["model"].unique(maintain_order=True)) or "no call"
+        there = join_names(every["model"].unique(maintain_order=True)) or "no call"
         name = name_source(source)
-        raise LogError(f"{name}: no call of the policy's models, {listed(policy.models)}: it has {there}")
+        raise LogError(f"{name}: no call of the policy's models, {join_names(policy.models)}: it has {there}")
     ago = weeks_before(calls["time"].to_numpy())
     now, before = calls.filter(ago == 0), calls.filter((ago > 0) & (ago <= WINDOW))
     earlier, looks = before["query"].n_unique(), looks or WEEKLY

@@ -35,7 +35,7 @@ from rcjax._base.codec import SCHEMA_VERSION, Object, abbreviate, check_header, 
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import with_thread_settings
-from rcjax.logs.errors import near
+from rcjax.logs.errors import suggest_name
 from rcjax.serving.price_lists import GENAI
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.tuning.sweeps.engines import (
@@ -285,7 +285,9 @@ def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         for key in read_value(Object, settings, "file"):
             if key not in names:
-                raise ValueError(f"{key} is not a setting of a sweep{near(key, names)}: there are {', '.join(names)}")
+                raise ValueError(
+                    f"{key} is not a setting of a sweep{suggest_name(key, names)}: there are {', '.join(names)}"
+                )
         SweepSettings(**{key: value for key, value in settings.items() if key not in _ARGUMENTS})
         places = {"out": read_value(str, settings.get("out", path.stem), "out")}
         if not isinstance(settings.get("prices", {}), Mapping) and settings["prices"] != GENAI:
