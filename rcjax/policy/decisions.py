@@ -34,12 +34,12 @@ MIN_RATIO = 1.001
 _LOG_2 = math.log(2.0)
 
 
-def _require_monotone(pairs: tuple[tuple[float, float], ...], where: str) -> tuple[tuple[float, float], ...]:
+def _require_monotone(pairs: tuple[tuple[float, float], ...], place: str) -> tuple[tuple[float, float], ...]:
     """Require of pairs of a raw and a calibrated confidence that raw values rise, and calibrated ones rise or fall."""
     raw, calibrated = zip(*pairs, strict=True)
-    require(all(a < b for a, b in pairwise(raw)), where, "must have its raw confidences in rising order", raw)
+    require(all(a < b for a, b in pairwise(raw)), place, "must have its raw confidences in rising order", raw)
     monotone = list(calibrated) in (sorted(calibrated), sorted(calibrated, reverse=True))
-    require(monotone, where, "must have calibrated confidences that rise, or that fall", calibrated)
+    require(monotone, place, "must have calibrated confidences that rise, or that fall", calibrated)
     return pairs
 
 
@@ -256,10 +256,10 @@ class Rule:
             fail("model", "is for the action 'ask' only", self.model)
 
 
-def _require_whole_range(table: tuple[Rule, ...], where: str) -> tuple[Rule, ...]:
+def _require_whole_range(table: tuple[Rule, ...], place: str) -> tuple[Rule, ...]:
     ends = [rule.up_to for rule in table]
-    require(all(low < high for low, high in pairwise(ends)), where, "must have its up_to in increasing order", ends)
-    require(ends[-1] == 1.0, where, "must have 1 as its last up_to", ends)
+    require(all(low < high for low, high in pairwise(ends)), place, "must have its up_to in increasing order", ends)
+    require(ends[-1] == 1.0, place, "must have 1 as its last up_to", ends)
     return table
 
 
@@ -267,14 +267,14 @@ def _require_whole_range(table: tuple[Rule, ...], where: str) -> tuple[Rule, ...
 Table = Annotated[tuple[Rule, ...], not_empty, _require_whole_range]
 
 
-def validate_rules(rules: Mapping[str, tuple[Rule, ...]], where: str, models: Sequence[str]) -> Mapping[str, Any]:
+def validate_rules(rules: Mapping[str, tuple[Rule, ...]], place: str, models: Sequence[str]) -> Mapping[str, Any]:
     """Return the rules by model in the order of a cascade; ValueError for a rule that asks an earlier model."""
     for index, model in enumerate(models):
         later = tuple(models[index + 1 :])
         requirement = f"must be a later model, one of {later}" if later else "must not be: the last model has to answer"
         for i, rule in enumerate(rules.get(model, ())):
-            require(rule.model in (None, *later), f"{where}[{model!r}][{i}].model", requirement, rule.model)
-    return require_keys(rules, where, models)
+            require(rule.model in (None, *later), f"{place}[{model!r}][{i}].model", requirement, rule.model)
+    return require_keys(rules, place, models)
 
 
 def find_threshold(table: tuple[Rule, ...]) -> float | None:
@@ -313,14 +313,14 @@ class Agreement(Record):
         return None if form is None or earlier_form is None else form == earlier_form
 
 
-def validate_agreements(agreements: Mapping[str, Agreement], where: str, models: Sequence[str]) -> None:
+def validate_agreements(agreements: Mapping[str, Agreement], place: str, models: Sequence[str]) -> None:
     """Raise ValueError unless each agreement of a cascade is with an earlier model, and asks a later one."""
     for model, agreement in agreements.items():
-        require(model in models, where, f"must be of models of the policy, {tuple(models)}", model)
+        require(model in models, place, f"must be of models of the policy, {tuple(models)}", model)
         before, later = tuple(models[: models.index(model)]), tuple(models[models.index(model) + 1 :])
         named = (("earlier", agreement.earlier, before, "an earlier"), ("model", agreement.model, later, "a later"))
         for field, name, allowed, which in named:
-            require(name in allowed, f"{where}[{model!r}].{field}", f"must be {which} model, one of {allowed}", name)
+            require(name in allowed, f"{place}[{model!r}].{field}", f"must be {which} model, one of {allowed}", name)
 
 
 def describe_cascade(policy: Mapping[str, Any], width: int = 10**6) -> str:

@@ -260,30 +260,30 @@ _ANSWER_BYTES = 24  # bytes of one answer in a log
 _MEMORY_BYTES = 2**30  # most bytes of logs in memory; further logs are read again when they are needed
 
 
-def _searches(value: Any, where: str) -> dict[str, SweepSearch]:
+def _searches(value: Any, place: str) -> dict[str, SweepSearch]:
     """Read searches by name: words, or tuples of cascades. The names of models are compared with each log later."""
     listed = value if isinstance(value, tuple) else (value,)
     searches = dict(value) if isinstance(value, Mapping) else {str(search): search for search in listed}
-    require(bool(searches), where, "must name a search, such as 'all'", value)
+    require(bool(searches), place, "must name a search, such as 'all'", value)
     for name, search in searches.items():
         paths = isinstance(search, tuple) and search and all(isinstance(path, tuple) for path in search)
         rule = f"must be one of {', '.join(NAMED_SEARCHES)}, or a list of cascades"
-        require(bool(paths) or search in NAMED_SEARCHES, f"{where}[{name!r}]", rule, search)
+        require(bool(paths) or search in NAMED_SEARCHES, f"{place}[{name!r}]", rule, search)
     return searches
 
 
-def _families(names: tuple[str, ...], where: str) -> tuple[str, ...]:
-    return tuple(as_family(name).__name__ for name in not_empty(names, where))
+def _families(names: tuple[str, ...], place: str) -> tuple[str, ...]:
+    return tuple(as_family(name).__name__ for name in not_empty(names, place))
 
 
-def _lambdas(lam: Any, where: str) -> int | tuple[float, ...]:
+def _lambdas(lam: Any, place: str) -> int | tuple[float, ...]:
     """Read λ: a number of values, or the values, sorted."""
-    return tuple(check_lam(lam).tolist()) if isinstance(lam, tuple) else read_value(_TwoOrMore, lam, where)
+    return tuple(check_lam(lam).tolist()) if isinstance(lam, tuple) else read_value(_TwoOrMore, lam, place)
 
 
-def _share_or_number(train: Any, where: str) -> float | int | None:
+def _share_or_number(train: Any, place: str) -> float | int | None:
     share = isinstance(train, float) and 0 < train < 1
-    return train if train is None or share else read_value(_TwoOrMore, train, where)
+    return train if train is None or share else read_value(_TwoOrMore, train, place)
 
 
 _TwoOrMore = Annotated[int, Between(2)]
