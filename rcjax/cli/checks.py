@@ -368,7 +368,7 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, show_all: b
 
     screen, noun, findings = Screen(), document["error_kind"], document["findings"]
     held_out = "judged by queries that the fit has not seen" if document["held_out"] else "judged in five folds"
-    models, queries = count(len(document["models"]), "model"), count(document["n"], "query")
+    models, queries = count(len(document["models"]), "model"), count(document["n_queries"], "query")
     screen.print(f"{Path(document['source']).name}: {models}, {queries} that all answered; {held_out}\n")
     check = document.get("check")
     if check:
@@ -411,7 +411,7 @@ def show_check(facts: Mapping[str, Any], retune: str = "", money: Money | None =
     screen = Screen()
     findings, window = facts["findings"], facts["window"]
     carried = "" if facts["carried"] == facts["tuned_on"] else f"{facts['carried']:,} of the "
-    compared = f"{count(facts['n'], 'query')} against {carried}{facts['tuned_on']:,} tuned on"
+    compared = f"{count(facts['n_queries'], 'query')} against {carried}{facts['tuned_on']:,} tuned on"
     screen.print(f"{facts['source']}: {compared}, answers of {', '.join(facts['policy_models'])}")
     if window["described"]:
         screen.print(window["described"])

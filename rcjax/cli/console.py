@@ -552,7 +552,7 @@ def comparison_table(comparison: Comparison, money: Money, noun: str, promised: 
     table = make_table(*heads, unbroken=True)
     price = comparison.abstain_price
     abstentions = "" if price is None else f"; each abstention counts as {price:.3g}"
-    queries = count(comparison.queries, "query")
+    queries = count(comparison.n_queries, "query")
     table.title = f"On the same {queries} (points ± one standard error{abstentions}):"
     table.title_justify, table.title_style = "left", ""
     fold_names(table)

@@ -191,7 +191,7 @@ def replay_on(tuned: AbstractPolicy | Frontier, log: Log) -> dict[str, Any]:
     replay = replay_(tuned, log)
     names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share", "abstention", "error_answered")
     figures = {name: as_json_values(getattr(replay, name)) for name in names} | {
-        "n": replay.n,
+        "n": replay.n_queries,
         "models": list(replay.models),
     }
     spread = np.array([-1, 1]) * interval_half_width(LEVEL)

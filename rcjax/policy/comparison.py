@@ -153,7 +153,7 @@ class Comparison(Record):
     Args:
         error: share of the queries that the policy answers wrongly; abstentions count at their price.
         cost: mean cost of the policy, in dollars per query.
-        queries: number of queries.
+        n_queries: number of queries.
         fresh: whether the policy was tuned on other queries. Otherwise `error` is the error that the tuning expects,
             which the default search corrects for optimism.
         rivals: the rivals, today's model or policy first.
@@ -167,7 +167,7 @@ class Comparison(Record):
 
     error: Annotated[float, Between()]
     cost: Amount
-    queries: int
+    n_queries: int
     fresh: bool
     rivals: tuple[Rival, ...]
     next_error_cost: Amount | None = None
@@ -371,7 +371,7 @@ def advise(
     """
     broken = comparison.fresh and margin is not None and comparison.exceeds(margin)
     verb = "keep" if comparison.is_todays_policy else "do not use" if comparison.is_dominated or broken else "use"
-    where = f"on {comparison.queries:,} fresh queries " if comparison.fresh else "by this log "
+    where = f"on {comparison.n_queries:,} fresh queries " if comparison.fresh else "by this log "
     where = "" if comparison.is_todays_policy and not comparison.fresh else where
     advice = f"{verb} {describe_rungs(policy)}: {where}it {comparison.headline(money, error_kind)}"
     is_cascade = len({name for rung in policy.adjacent_rungs for name in rung.models}) > 1

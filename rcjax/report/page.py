@@ -181,7 +181,8 @@ class Report:
         is_by_chance = all(map(diagnosis.promise.is_by_chance, ("error", "cost")))
         chance = ", which chance alone can explain" if is_by_chance else ""
         if diagnosis.held_out:
-            return f"On {diagnosis.n:,} fresh queries the {self.noun} of the curve’s policies was {gaps}{chance}."
+            was = f"the {self.noun} of the curve’s policies was {gaps}{chance}"
+            return f"On {diagnosis.n_queries:,} fresh queries {was}."
         return (
             f"This was tried: the {self.noun} of policies tuned in the same way on four fifths of the log was, "
             f"on the fifth left out, {gaps}{chance}. No such trial can show that future queries are harder than the "
@@ -226,9 +227,10 @@ class Report:
     @property
     def judged_by(self) -> str:
         """Description of the queries that the findings are based on."""
+        queries = f"{self.diagnosis.n_queries:,} queries"
         if self.diagnosis.held_out:
-            return f"{PurePath(self.judged.source).name}, {self.diagnosis.n:,} queries that the tuning has not seen"
-        return f"{self.diagnosis.n:,} queries of the log itself, each by a model fitted to the others, in five folds"
+            return f"{PurePath(self.judged.source).name}, {queries} that the tuning has not seen"
+        return f"{queries} of the log itself, each by a model fitted to the others, in five folds"
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures as JSON values."""

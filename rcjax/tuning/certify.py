@@ -377,7 +377,7 @@ class Certificate:
     """The policy to deploy, a ladder at the position; its `provenance["guarantee"]` holds the figures below."""
     position: float
     """Position of the policy on the frontier's ladder; 0 is the cheapest rung."""
-    n: int
+    n_queries: int
     """Number of held-out queries that count: every model that may be asked has answered them."""
     errors: float
     """Number of wrong answers of the policy on these queries, rounded if lots or judges decide; with scores, the sum of
@@ -401,20 +401,21 @@ class Certificate:
     def describe(self, noun: str) -> str:
         """Describe the guarantee and its held-out queries in words; `noun` names the kind of error."""
         abstained = f" and abstained on {self.abstentions:,}" if self.abstentions else ""
-        figures = f"{percent(self.errors / self.n)} {noun}"
+        figures = f"{percent(self.errors / self.n_queries)} {noun}"
         if self.error_difference is not None:
             more = "more" if self.error_difference > 0 else "less"
             figures += f", {abs(100 * self.error_difference):.1f} points {more} than today's"
-        test = f"on {self.n:,} queries held out for the test it had {figures}{abstained}{self._gap_to_expected()}"
+        figures += abstained + self._gap_to_expected()
+        test = f"on {self.n_queries:,} queries held out for the test it had {figures}"
         return f"guaranteed with {100 * self.confidence:.4g} % confidence: the target is kept; {test}"
 
     def _gap_to_expected(self) -> str:
         """Say whether chance explains a difference of a point or more from the error that the tuning expects."""
-        observed, expected = self.errors / self.n, self.policy.expected.get("error")
+        observed, expected = self.errors / self.n_queries, self.policy.expected.get("error")
         if expected is None or self.abstentions or abs(observed - expected) < 0.01:
             return ""
-        tuned_on = max(recorded_count(self.policy.provenance, "complete_queries", self.n), 1)
-        se = math.sqrt(expected * (1 - expected) * (1 / self.n + 1 / tuned_on))
+        tuned_on = max(recorded_count(self.policy.provenance, "complete_queries", self.n_queries), 1)
+        se = math.sqrt(expected * (1 - expected) * (1 / self.n_queries + 1 / tuned_on))
         is_chance = abs(observed - expected) <= 1.96 * se
         verdict = "chance explains the difference" if is_chance else "more than chance explains"
         return f", where {percent(expected)} was expected: {verdict}"
@@ -461,7 +462,7 @@ def certify(
     >>> train, held_out = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
     >>> frontier = rcjax.tune(train, intervals=False).frontier
     >>> certificate = rcjax.certify(frontier, held_out, max_error=0.3)
-    >>> certificate.n, certificate.errors / certificate.n < certificate.error_bound <= 0.3
+    >>> certificate.n_queries, certificate.errors / certificate.n_queries < certificate.error_bound <= 0.3
     (300, True)
     >>> certificate.policy.provenance["guarantee"]["confidence"]
     0.95
@@ -530,7 +531,7 @@ def _certificate(frontier: Frontier, test: LadderTest, position: float, spec: Sp
     lost = float(terms.wrong.sum())
     losses, added = test.losses([position])
     figures = {
-        "n": terms.wrong.size,
+        "n_queries": terms.wrong.size,
         "errors": lost if test.tested.scores is not None else round(lost),
         "abstentions": round(float(terms.abstained.sum())),
         "error_bound": test.error_bound(position, 1 - confidence, target.value),

@@ -92,7 +92,7 @@ def test_a_guarantee_is_tested_again(logs):
     assert before.provenance["tuning"]["max_error"] == 0.5
     found = rcjax.retune(before, logs[1])
     guarantee = found.policy.provenance["guarantee"]
-    assert (guarantee["max_error"], guarantee["n"]) == (0.5, N / 2)
+    assert (guarantee["max_error"], guarantee["n_queries"]) == (0.5, N / 2)
     assert guarantee["confidence"] == pytest.approx(0.9)
     assert found.certificate.describe(found.log.error_kind.noun).startswith(
         "guaranteed with 90 % confidence: the target is kept; on 100 queries held out"
@@ -197,7 +197,7 @@ def test_abstentions_count_at_their_price_in_what_is_gained(logs):
 def test_too_few_labels_for_a_decision_are_refused(policy, logs):
     bare = with_provenance(policy, kept_sample=None)
     assert held_out_gain(bare, logs[1].take(slice(49))) is None
-    assert held_out_gain(policy, logs[1].take(slice(49))).n == N + 49  # with those that the policy carries
+    assert held_out_gain(policy, logs[1].take(slice(49))).n_queries == N + 49  # with those that the policy carries
     assert held_out_gain(policy, logs[1].select(MODELS[:1])) is None
 
 

@@ -80,10 +80,10 @@ def held_out(float64):
 def test_an_abstention_counts_at_its_price(whole, held_out):
     found = rcjax.certify(whole, held_out, max_error=0.25, confidence=0.9)
     seen = rcjax.replay(found.policy, held_out)
-    errors, abstentions = (round(float(share) * seen.n) for share in (seen.error, seen.abstention))
-    assert (found.errors, found.abstentions, found.n) == (errors, abstentions, seen.n)
+    errors, abstentions = (round(float(share) * seen.n_queries) for share in (seen.error, seen.abstention))
+    assert (found.errors, found.abstentions, found.n_queries) == (errors, abstentions, seen.n_queries)
     assert abstentions > 0
-    mean = (errors + PRICE * abstentions) / seen.n
+    mean = (errors + PRICE * abstentions) / seen.n_queries
     assert mean < found.error_bound <= 0.25
     guarantee = found.policy.provenance["guarantee"]
     assert (guarantee["abstentions"], guarantee["abstain_price"]) == (abstentions, PRICE)

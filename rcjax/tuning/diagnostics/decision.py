@@ -89,13 +89,13 @@ class RetuningGain:
     """Loss of the policy in service minus mean loss of the retuned policies."""
     lam: float
     """Price λ, in errors per unit of money."""
-    n: int
+    n_queries: int
     """Number of queries, fresh and carried."""
 
     def to_json(self) -> dict[str, float]:
         """Return the losses, with the gain and its standard error."""
         losses = {"loss": self.loss, "retuned_loss": self.loss - self.gain.mean}
-        return losses | {"gain": self.gain.mean, "se": self.gain.se, "lam": self.lam, "n": self.n}
+        return losses | {"gain": self.gain.mean, "se": self.gain.se, "lam": self.lam, "n": self.n_queries}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -366,7 +366,7 @@ class Diagnosis:
     """Names of the k models."""
     source: str
     """Name of the log that the model was assessed on."""
-    n: int
+    n_queries: int
     """Number of queries that every model answered."""
     held_out: bool
     """Whether the model was fitted to another log; otherwise held-out figures come from five folds."""
@@ -385,7 +385,7 @@ class Diagnosis:
     def findings(self) -> tuple[Finding, ...]:
         """Findings on the size of the log, on each model, and on the promise."""
         return (
-            assess_size(self.n),
+            assess_size(self.n_queries),
             *(finding for model in self.calibration for finding in model.findings(self.error_kind)),
             *(() if self.promise is None else self.promise.findings(self.error_kind)),
         )
@@ -445,7 +445,7 @@ def diagnose(
     >>> model = rcjax.demo_model()
     >>> frontier = rcjax.solve_frontier(model, lam=[100.0, 1000.0])
     >>> diagnosis = diagnose(model, rcjax.sample_log(300, seed=0), frontier=frontier)
-    >>> diagnosis.n, diagnosis.held_out, sorted({finding.name for finding in diagnosis.findings})[:2]
+    >>> diagnosis.n_queries, diagnosis.held_out, sorted({finding.name for finding in diagnosis.findings})[:2]
     (300, True, ['accuracy', 'calibration error'])
     """
     every_query = log.select(model.models)
@@ -467,7 +467,7 @@ def diagnose(
     return Diagnosis(
         models=model.models,
         source=log.source,
-        n=log.n_queries,
+        n_queries=log.n_queries,
         held_out=not trained,
         confidence=unseen,
         correct=correct,

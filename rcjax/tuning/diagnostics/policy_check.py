@@ -134,7 +134,7 @@ class PolicyCheck:
     """Name of the fresh log."""
     policy_models: tuple[str, ...]
     """Names of the models that the policy may ask."""
-    n: int
+    n_queries: int
     """Number of queries checked, which all models of the policy answered."""
     carried: int
     """Number of queries that the policy carries."""
@@ -167,7 +167,7 @@ class PolicyCheck:
     """Figures of following the bill on these queries, in their order (`Stream.to_json`), with `budget`; `tuned`, the
     position as tuned; and `error_tuned`, its error. None for a policy that does not follow its bill."""
     unlabelled: int = 0
-    """Number of the `n` queries without a labelled answer."""
+    """Number of the `n_queries` queries without a labelled answer."""
     error_kind: ErrorKind = ERRORS
     """Kind of error, with its words; in JSON its noun."""
 
@@ -265,7 +265,7 @@ def check_policy(
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
-        n=last_look.error.n,
+        n_queries=last_look.error.n,
         carried=old.n_queries,
         tuned_on=evidence.tuned_on,
         window=last_look.describe_window(weeks, looks, int(unalarmed.sum())),
@@ -415,7 +415,7 @@ def _compare_today(policy: AbstractPolicy, new: Log, log: Log) -> tuple[np.ndarr
     elif promised is None or promised.assumed or promised.today is None or promised.is_todays_policy:
         return differences, None
     else:
-        baseline = Baseline.of_rival(promised.today, promised.queries)
+        baseline = Baseline.of_rival(promised.today, promised.n_queries)
     shared = take_shared_queries(log, [policy, today])
     rival = policy if decides_alike(policy, today) else today
     own, todays = (QueryLosses.in_service(subject, shared).penalty for subject in (policy, rival))

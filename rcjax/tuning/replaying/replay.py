@@ -97,7 +97,8 @@ def error_interval(replayed: Replay, log: Log, level: float = 0.9) -> np.ndarray
     """
     error = np.clip(np.asarray(replayed.error, float), 0.0, 1.0)
     is_counted = log.scores is None and is_fully_labelled(log)
-    return wilson_interval(error, replayed.n if is_counted else _effective_queries(error, replayed, log, level), level)
+    n = replayed.n_queries if is_counted else _effective_queries(error, replayed, log, level)
+    return wilson_interval(error, n, level)
 
 
 def _effective_queries(error: np.ndarray, replayed: Replay, log: Log, level: float) -> np.ndarray:
@@ -106,7 +107,7 @@ def _effective_queries(error: np.ndarray, replayed: Replay, log: Log, level: flo
     A few labels may show no error, and then the variance is 0. So z²/2 right and z²/2 wrong answers are added to the
     labels, as in Wilson's interval, and the variance is raised accordingly.
     """
-    n, variance = replayed.n, np.asarray(replayed.error_se, float) ** 2
+    n, variance = replayed.n_queries, np.asarray(replayed.error_se, float) ** 2
     if is_fully_labelled(log):
         return np.divide(error * (1 - error), variance, out=np.full(error.shape, float(n)), where=variance > 0)
     labels = _effective_labels(replayed, log)
@@ -127,7 +128,7 @@ def _effective_labels(replayed: Replay, log: Log) -> np.ndarray:
     chance = np.minimum(of_model / np.maximum(answered, 1), 1.0)
     share = np.asarray(replayed.share, float)
     part = (share / chance).sum(-1) / np.maximum(share.sum(-1), 1e-9)
-    return replayed.n / np.maximum(part, 1.0)
+    return replayed.n_queries / np.maximum(part, 1.0)
 
 
 class BesideReference(NamedTuple):
@@ -208,7 +209,7 @@ _BATCH_ELEMENTS = 2**22  # queries × policies at a time: some 100 MB of interme
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("error", "cost", "error_se", "cost_se", "share", "spent", "spent_se", "abstention", "seconds"),
-    meta_fields=("n", "models"),
+    meta_fields=("n_queries", "models"),
 )
 @dataclasses.dataclass(frozen=True)
 class Replay:
@@ -230,7 +231,7 @@ class Replay:
     """(…) standard error of `spent`."""
     abstention: jax.Array
     """(…) share of the queries without an answer; 0 for policies that do not abstain."""
-    n: int
+    n_queries: int
     """Number of queries replayed: every model that may be asked has answered them."""
     models: tuple[str, ...]
     """Names of the k models, in the order of the policy or frontier."""
@@ -274,7 +275,7 @@ def replay(policy_or_frontier: AbstractPolicy | Frontier, log: Log) -> Replay:
     >>> import rcjax
     >>> train, test = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
     >>> replayed = replay(rcjax.tune(train, error_cost=0.001, intervals=False).policy, test)
-    >>> replayed.n, replayed.error.shape, bool(0 < replayed.error < 1)
+    >>> replayed.n_queries, replayed.error.shape, bool(0 < replayed.error < 1)
     (300, (), True)
     """
     if not isinstance(policy_or_frontier, AbstractPolicy):
@@ -286,7 +287,7 @@ def replay(policy_or_frontier: AbstractPolicy | Frontier, log: Log) -> Replay:
     if rungs.waits is not None:
         weights = np.asarray(policy.weights, rungs.waits.dtype)[:, None] * counts
         seconds = jax.tree.map(np.asarray, _seconds_of(rungs.waits, weights))
-    return Replay(**figures, n=int(counts.sum()), models=policy.models, seconds=seconds)
+    return Replay(**figures, n_queries=int(counts.sum()), models=policy.models, seconds=seconds)
 
 
 class QueryReplay(NamedTuple):
@@ -341,7 +342,8 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     batch = max(1, min(_POINTS_MULTIPLE, _BATCH_ELEMENTS // columns.logprob.shape[1]))
     replayed = _replay_points(phi, policies.take(padded), columns, batch=batch)
     figures, seconds = jax.device_put(jax.tree.map(lambda figure: np.asarray(figure)[:points], replayed))
-    return Replay(**figures, n=int(columns.counts.sum()), models=models, seconds=jax.tree.map(np.asarray, seconds))
+    seconds = jax.tree.map(np.asarray, seconds)
+    return Replay(**figures, n_queries=int(columns.counts.sum()), models=models, seconds=seconds)
 
 
 def _replay_cascades(policy: AbstractPolicy, log: Log, rungs: Sequence[Policy]) -> tuple[QueryReplay, np.ndarray]:
