@@ -114,13 +114,13 @@ class ChosenPolicies(NamedTuple):
         return ChosenPolicies(self.rungs.padded(), weights)
 
 
-def choose(table: Candidates, targets: Targets) -> ChosenPolicies:
+def choose_mixtures(table: Candidates, targets: Targets) -> ChosenPolicies:
     """Choose a policy for each target: a corner of the hull for a λ, a mixture of two corners for a budget.
 
     >>> models = dict.fromkeys(("first", "second", "third"), np.arange(3))
     >>> zeros = dict.fromkeys(("threshold", "fallback", "abstention"), np.zeros(3))
     >>> table = Candidates(3, **models, **zeros, penalty=np.array([0.3, 0.2, 0.1]), cost=np.array([1.0, 2.0, 9.0]))
-    >>> choose(table, Targets(np.array([0.05]), np.array([1.5]))).weights.tolist()
+    >>> choose_mixtures(table, Targets(np.array([0.05]), np.array([1.5]))).weights.tolist()
     [[0.0, 1.0, 0.0], [0.5, 0.5, 0.0]]
     """
     rungs = table.rungs()
@@ -129,7 +129,7 @@ def choose(table: Candidates, targets: Targets) -> ChosenPolicies:
     return ChosenPolicies(rungs, position_weights(positions, len(rungs.cost)))
 
 
-def choose_unmixed(table: Candidates, targets: Targets) -> ChosenPolicies:
+def choose_single_candidates(table: Candidates, targets: Targets) -> ChosenPolicies:
     """Choose one candidate for each target, without mixtures; the cheapest if no candidate is within a budget."""
     fits = table.cost <= targets.budgets[:, None]
     within = np.where(fits.any(1), np.where(fits, table.penalty, np.inf).argmin(1), table.cost.argmin())
@@ -447,11 +447,11 @@ def _choose_on_other_folds(
     pairs, agreement = score_candidates(
         calibrators, training, impute_query_cost(log), blending, log.has_enough_complete
     )
-    choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
+    choices = [choose_single_candidates(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
     if len(log.models) > 1:
-        choices.append(choose(pairs, targets))
+        choices.append(choose_mixtures(pairs, targets))
     if has_agreement:
-        choices.append(choose(pairs if agreement is None else join([pairs, agreement]), targets))
+        choices.append(choose_mixtures(pairs if agreement is None else join([pairs, agreement]), targets))
     choices = [choice.padded() for choice in choices]
     if not has_agreement:
         return calibrators, choices, None
