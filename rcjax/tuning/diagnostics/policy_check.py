@@ -256,7 +256,7 @@ def check_policy(
     separate = separate_looks(looks)
     last_look = _look_at_windows(figures, Weeks(weeks.ago[judged], weeks.end), separate, log.error_kind)
     window = new.take(weeks.in_window)
-    unalarmed = np.isin(weeks.ago, last_look.joined)
+    unalarmed = np.isin(weeks.ago, last_look.joined_weeks)
     models = _model_changes(policy, old, new, unalarmed, weeks.in_window)
     secondary = assess_together((finding for model in models for finding in model.findings(log.error_kind)), separate)
     sample = assess_sample(recent, policy.models)
@@ -449,9 +449,9 @@ class _LastLook(NamedTuple):
     cost_as_tuned: PrimaryFigure
     beside: PrimaryFigure | None
     primary: list[Finding]
-    joined: np.ndarray  # (J,) weeks without an alarm, counted back
+    joined_weeks: np.ndarray  # (J,) weeks without an alarm, counted back
     alarms: list[int]  # weeks at whose end a look raised an alarm, counted back
-    since: int | None  # weeks since the drift probably began; None without drift
+    weeks_since_drift: int | None  # weeks since the drift probably began; None without drift
     followed: dict[str, float] | None  # as `PolicyCheck.followed`
 
     def remarks(self, money: Money, error_kind: ErrorKind) -> Iterator[str]:
@@ -465,7 +465,7 @@ class _LastLook(NamedTuple):
 
     def describe_window(self, weeks: Weeks, looks: int, earlier: int) -> CheckWindow:
         span = 0 if weeks.end is None else min(WINDOW, int(weeks.ago.max()) + 1)
-        since = None if self.since is None else weeks.first_day(self.since)
+        since = None if self.weeks_since_drift is None else weeks.first_day(self.weeks_since_drift)
         alarms = tuple(filter(None, map(weeks.first_day, self.alarms)))
         return CheckWindow(looks, span, weeks.first_day(span - 1) if span else None, earlier, alarms, since)
 
@@ -499,31 +499,31 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, erro
             else finding
             for finding in primary
         ]
-    since, compared = None, [(error, figures.error), (money, figures.money), (beside, figures.beside)]
+    weeks_since, compared = None, [(error, figures.error), (money, figures.money), (beside, figures.beside)]
     drifted = [pair for pair, finding in zip(compared, primary, strict=False) if finding.verdict == "bad"]
     if weeks.end is not None and drifted:
         figure, values = drifted[0]
         assert figure is not None  # as it has a finding
-        since = weeks.start_of_rise(np.nan_to_num(values, nan=figure.expected), figure.expected)
+        weeks_since = weeks.start_of_rise(np.nan_to_num(values, nan=figure.expected), figure.expected)
     cost = figures.cost_baseline.compare(figures.cost_as_tuned[rows], figures.cost_as_tuned[baseline])
     joined, followed = np.unique(weeks.ago[baseline]), None
     if figures.stream is not None:
         followed = Stream(*(column[rows] for column in figures.stream)).to_json() | figures.as_tuned
-    return _LastLook(error, money, cost, beside, primary, joined, alarms, since, followed)
+    return _LastLook(error, money, cost, beside, primary, joined, alarms, weeks_since, followed)
 
 
 def _model_changes(
     policy: AbstractPolicy, old: Log, new: Log, unalarmed: np.ndarray, window: np.ndarray
 ) -> tuple[ModelChange, ...]:
     """Compare each model in the window with the carried queries and the weeks without an alarm."""
-    before, now = _answers(policy, old), _answers(policy, new.take(window))
+    before, now = _take_answers(policy, old), _take_answers(policy, new.take(window))
     if unalarmed.any():
-        parts = before, _answers(policy, new.take(unalarmed))
-        before = _Answers(*(np.concatenate(columns, -1) for columns in zip(*parts, strict=True)))
+        parts = before, _take_answers(policy, new.take(unalarmed))
+        before = _ModelAnswers(*(np.concatenate(columns, -1) for columns in zip(*parts, strict=True)))
     return tuple(_compare_model(name, before, now, j, new.source) for j, name in enumerate(policy.models))
 
 
-class _Answers(NamedTuple):
+class _ModelAnswers(NamedTuple):
     """The answers of the k models of a policy to the n queries of a log."""
 
     logprob: np.ndarray  # (k, n) in single precision, as policies carry them
@@ -533,16 +533,17 @@ class _Answers(NamedTuple):
     answered: np.ndarray  # (k, n) bool: there is an answer
 
 
-def _answers(policy: AbstractPolicy, log: Log) -> _Answers:
+def _take_answers(policy: AbstractPolicy, log: Log) -> _ModelAnswers:
     """Take the answers of a log with the models of a policy, in the order of the log."""
     logprob = np.asarray(log.logprob).T
     carried = logprob.astype(np.float32)
     calibrations = [policy.calibrations[name] for name in log.models]
     confidence = calibrated_confidence(calibrations, carried.astype(logprob.dtype))
-    return _Answers(carried, confidence, np.asarray(log.correct, float).T, log.labelled.T, np.asarray(log.answered).T)
+    columns = np.asarray(log.correct, float).T, log.labelled.T, np.asarray(log.answered).T
+    return _ModelAnswers(carried, confidence, *columns)
 
 
-def _compare_model(name: str, old: _Answers, new: _Answers, j: int, source: str) -> ModelChange:
+def _compare_model(name: str, old: _ModelAnswers, new: _ModelAnswers, j: int, source: str) -> ModelChange:
     labelled = [(side.confidence[j, side.labelled[j]], side.correct[j, side.labelled[j]]) for side in (old, new)]
     if min(len(right) for _, right in labelled) < 2:
         raise LogError(f"{source}: fewer than two answers of {name} with a label: log more")

@@ -310,9 +310,9 @@ def _answering_models(subject: ModelOrPolicy, log: Log) -> tuple[np.ndarray, np.
         return np.full(n, place), np.asarray(log.answer_cost, float)[:, place]
     walked = replay_rungs(subject, replace(log, hand_labels=None))  # labels do not affect which model answers
     rung = np.array([subject.draw_rung(query) for query in log.queries])
-    answers = walked.answers[rung, :, np.arange(n)]  # (n, k) of the policy's models
+    answered_by = walked.answered_by[rung, :, np.arange(n)]  # (n, k) of the policy's models
     places = np.array([log.models.index(name) for name in subject.models])
-    return np.where(answers.any(1), places[answers.argmax(1)], _ABSTAINED), walked.spent[rung, np.arange(n)]
+    return np.where(answered_by.any(1), places[answered_by.argmax(1)], _ABSTAINED), walked.spent[rung, np.arange(n)]
 
 
 class Disagreements(NamedTuple):

@@ -301,7 +301,7 @@ class QueryReplay(NamedTuple):
     abstained: Any  # (n,) abstention
     cost_at_means: Any  # (n,) money, each answer at its model's mean cost on these queries
     spent: Any  # (n,) money, each answer at its own cost
-    answers: Any  # (k, n) the model that answered
+    answered_by: Any  # (k, n) the model that answered
     asked: Any  # (k, n) the models that were asked
     waits: Any = None  # (n,) seconds, NaN if they are not known; None: the log has no seconds
     query_cost: Any = None  # (k, n) money of each answer, 0 for a model that no query can reach
@@ -399,7 +399,7 @@ def _walk_policy(phi: jax.Array, policy: Policies, columns: Columns) -> QueryRep
     spent = route.paid(money_of_answers(policy, query_cost, columns.signal_cost))
     waits = None if seconds is None else waiting_time(route, policy, seconds)
     wrong, abstained = route.wrong(columns.correct).astype(phi.dtype), route.abstained.astype(phi.dtype)
-    return QueryReplay(wrong, abstained, cost_at_means, spent, route.answers, route.asked, waits)
+    return QueryReplay(wrong, abstained, cost_at_means, spent, route.answered_by, route.asked, waits)
 
 
 def _figures(paths: QueryReplay, counts: Array) -> dict[str, jax.Array]:
@@ -408,7 +408,7 @@ def _figures(paths: QueryReplay, counts: Array) -> dict[str, jax.Array]:
     cost, cost_se = _mean_and_se(paths.cost_at_means, counts)
     spent, spent_se = _mean_and_se(paths.spent, counts)
     n = counts.sum().astype(paths.wrong.dtype)
-    share, abstention = (jnp.where(counts, outcome, 0).sum(-1) / n for outcome in (paths.answers, paths.abstained))
+    share, abstention = (jnp.where(counts, outcome, 0).sum(-1) / n for outcome in (paths.answered_by, paths.abstained))
     means = {"error": error, "cost": cost, "spent": spent, "share": share, "abstention": abstention}
     return means | {"error_se": error_se, "cost_se": cost_se, "spent_se": spent_se}
 
@@ -430,7 +430,7 @@ _seconds_of = compiled(summarise_seconds)
 def _replay_paths(phi: jax.Array, policies: Policies, places: jax.Array, columns: Columns) -> QueryReplay:
     def walk_cascade(policy: Policies, place: jax.Array) -> QueryReplay:
         walked, back = _walk_policy(phi[place], policy, columns.of_models(place)), jnp.argsort(place)
-        return walked._replace(answers=walked.answers[back], asked=walked.asked[back])
+        return walked._replace(answered_by=walked.answered_by[back], asked=walked.asked[back])
 
     return lax.map(lambda pair: walk_cascade(*pair), (policies, places))
 
