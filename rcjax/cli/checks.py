@@ -194,7 +194,7 @@ def check(
     import rcjax
     from rcjax.logs.sources import join_parts, main_file, read_column_names
     from rcjax.tuning.diagnostics.weeks import check_traffic, is_call_log, last_weeks
-    from rcjax.tuning.replaying.replay import beside_reference
+    from rcjax.tuning.replaying.replay import compare_with_reference_model
 
     if against is not None:
         raise typer.Exit(_check_against(policy, against, log, options, as_json=json_))
@@ -213,7 +213,7 @@ def check(
             document = rcjax.check_policy(subject, fresh, retuning=retuning, looks=looks).to_json()
         recent = last_weeks(fresh)
         comparison, remarks = compare_fresh(subject, recent, today)
-        if (beside := beside_reference(subject, recent)) is not None:
+        if (beside := compare_with_reference_model(subject, recent)) is not None:
             remarks.append(f"on these queries it {beside.describe()}")
         document |= comparison | {"remarks": [*document["remarks"], *followed, *remarks]}
     document["traffic"] = traffic and traffic.to_json()

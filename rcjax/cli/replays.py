@@ -105,11 +105,11 @@ def evaluate(
 def _evaluation(tuned: AbstractPolicy | Frontier, log: Log) -> tuple[dict[str, Any], list[str]]:
     """Replay a policy or a frontier; return (its figures and the predicted figures, as JSON values; remarks)."""
     from rcjax.tuning.certify import overlap
-    from rcjax.tuning.replaying.replay import beside_reference
+    from rcjax.tuning.replaying.replay import compare_with_reference_model
 
     shared = overlap(log, tuned)
     log = shared.leave_out(log)
-    comparison = beside_reference(tuned, log) if isinstance(tuned, AbstractPolicy) else None
+    comparison = compare_with_reference_model(tuned, log) if isinstance(tuned, AbstractPolicy) else None
     document = replay_on(tuned, log) | {"predicted": _predicted(tuned, log), "queries_tuned_on": shared.queries}
     document |= {"tuned_on_this_log": shared.covers_log}
     document |= {} if comparison is None else {"reference": comparison.to_json()}

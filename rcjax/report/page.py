@@ -49,7 +49,7 @@ from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck, diagnose
 from rcjax.tuning.diagnostics.findings import PRIMARY, Finding, FindingVerdict, merge_findings, worst_verdict
 from rcjax.tuning.diagnostics.policy_check import try_check
 from rcjax.tuning.replaying.comparing import compare_policy
-from rcjax.tuning.replaying.replay import beside_reference, replay
+from rcjax.tuning.replaying.replay import compare_with_reference_model, replay
 from rcjax.tuning.tune import Tuned, note_predicted, tune
 
 _MIN_BUDGET = 1e-12  # dollars per query, for a policy that costs nothing
@@ -168,7 +168,7 @@ class Report:
     @cached_property
     def reference_text(self) -> str | None:
         """Sentence on the first policy beside the reference, and by labels if any; None without a reference."""
-        comparison = beside_reference(self.policy, self.judged)
+        comparison = compare_with_reference_model(self.policy, self.judged)
         return None if comparison is None else f"The policy that this page starts with {comparison.describe()}."
 
     @property

@@ -131,7 +131,7 @@ def _effective_labels(replayed: Replay, log: Log) -> np.ndarray:
     return replayed.n_queries / np.maximum(part, 1.0)
 
 
-class BesideReference(NamedTuple):
+class ReferenceDifference(NamedTuple):
     """The share of a policy's answers that differ from a reference model's, and the share that labels say are wrong."""
 
     reference: str
@@ -148,7 +148,7 @@ class BesideReference(NamedTuple):
     def describe(self) -> str:
         """Describe the figures in words.
 
-        >>> BesideReference("large", (0.03, 0.01), (0.112, 0.019)).describe()
+        >>> ReferenceDifference("large", (0.03, 0.01), (0.112, 0.019)).describe()
         'differs from large in 3.0 ± 1.0 % of the queries, errs on 11.2 ± 1.9 %'
         """
         differs = f"differs from {self.reference} in {_percent(self.differs)} of the queries"
@@ -166,7 +166,7 @@ class BesideReference(NamedTuple):
         }
 
 
-def beside_reference(policy: Any, log: Log) -> BesideReference | None:
+def compare_with_reference_model(policy: Any, log: Log) -> ReferenceDifference | None:
     """Compare a policy with the reference of a log; None for a log that was read without one.
 
     Raises `LogError` as `replay` does.
@@ -177,11 +177,11 @@ def beside_reference(policy: Any, log: Log) -> BesideReference | None:
     replayed = replay(policy, by_answers)
     name, differs = log.reference.model, (float(replayed.error), float(replayed.error_se))
     if by_labels is None:
-        return BesideReference(name, differs, None)
+        return ReferenceDifference(name, differs, None)
     replayed = replay(policy, by_labels)
     errs = float(replayed.error), float(replayed.error_se)
     low, high = error_interval(replayed, by_labels).tolist()
-    return BesideReference(name, differs, errs, (low, high), choose_error_kind(None, by_labels.scores))
+    return ReferenceDifference(name, differs, errs, (low, high), choose_error_kind(None, by_labels.scores))
 
 
 def _differences(log: Log) -> Log:
