@@ -31,7 +31,6 @@ from rcjax.cli.console import (
     warn,
 )
 from rcjax.cli.inputs import (
-    at_traffic_of,
     cascade as read_cascade,
     load_tuned,
     models_to_read,
@@ -41,6 +40,7 @@ from rcjax.cli.inputs import (
     require_libraries,
     require_outputs,
     require_plausible_budget,
+    with_budget_per_query,
 )
 from rcjax.cli.options import (
     AsJson,
@@ -201,7 +201,7 @@ def check(
     steps, document = staged(2), dict[str, Any]()
     with steps("reading"):
         tuned, source = load_tuned(policy), join_parts(log)
-        subject, followed = at_traffic_of(main_file(log), tuned)
+        subject, followed = with_budget_per_query(main_file(log), tuned)
         columns = read_column_names(source)
         traffic = check_traffic(subject, source, looks) if is_call_log(columns) else None
         is_needed = traffic is None or reading.labels is not None

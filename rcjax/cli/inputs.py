@@ -373,7 +373,7 @@ def load_tuned(path: Path, *, frontiers: bool = False) -> Any:
     return load_json(path, read)
 
 
-def at_traffic_of(path: Path, policy: AbstractPolicy) -> tuple[AbstractPolicy, list[str]]:
+def with_budget_per_query(path: Path, policy: AbstractPolicy) -> tuple[AbstractPolicy, list[str]]:
     """Return (the policy with its money for a period as a budget per query, remarks on that).
 
     The money is spread over the daily number of queries in the log of a service, or else the number that the policy was

@@ -29,7 +29,14 @@ from rcjax.cli.console import (
     make_table,
     staged,
 )
-from rcjax.cli.inputs import at_traffic_of, load_tuned, read_dated, read_for, require_outputs, require_plausible_prices
+from rcjax.cli.inputs import (
+    load_tuned,
+    read_dated,
+    read_for,
+    require_outputs,
+    require_plausible_prices,
+    with_budget_per_query,
+)
 from rcjax.cli.options import AsJson, InUse, LogFile, LogOptions, Model, Output, PolicyFile
 from rcjax.policy.comparison import advise
 from rcjax.policy.error_kind import recorded_error_kind
@@ -76,7 +83,7 @@ def evaluate(
     with steps("reading"):
         tuned, notes = load_tuned(policy_or_frontier, frontiers=True), list[str]()
         if isinstance(tuned, AbstractPolicy):
-            tuned, notes = at_traffic_of(log, tuned)
+            tuned, notes = with_budget_per_query(log, tuned)
         data = read_for(tuned, log, options)
     with steps("replaying"):
         document, remarks = _evaluation(tuned, data)
@@ -369,7 +376,7 @@ def _assess_retuning(
     from rcjax.tuning.diagnostics.decision import assess_replacement
     from rcjax.tuning.diagnostics.policy_check import try_check
 
-    subject, _ = at_traffic_of(main_file(files), old) if files else (old, [])
+    subject, _ = with_budget_per_query(main_file(files), old) if files else (old, [])
     assert retuned.policy is not None  # as there is a target
     replacement = assess_replacement(subject, retuned.policy, fresh, retuned.log)
     checked, _ = try_check(subject, every_week, replacement)
