@@ -294,7 +294,7 @@ def served(frame: pl.DataFrame, name: str, requests: int, labels: int) -> dict[s
     for one in came:
         told, row, rung = one["rcjax"], place_of[one["query"]], one["rcjax"]["rung"] or 0
         asked = {policy.models[k] for k in np.flatnonzero(walked.asked[rung][:, row])}
-        (answering,) = np.flatnonzero(walked.answers[rung][:, row])
+        (answering,) = np.flatnonzero(walked.answered_by[rung][:, row])
         different["asked"] += {*told["models"]} != asked
         different["answered by"] += told["model"] != policy.models[answering]
         different["answer"] += one["answer"] != names[one["query"], told["model"]]

@@ -35,7 +35,7 @@ from rcjax.tuning.replaying.comparing import default_today
 
 _Z = 1.645
 
-FEWEST = 900  # queries of a log: with fewer, those not tuned on tell no margin of a point
+MIN_QUERIES = 900  # queries of a log: with fewer, those not tuned on tell no margin of a point
 
 #: (error, bill) on the queries not tuned on, of what a way chooses; None where it finds nothing cheaper than today's.
 Found = tuple[float, float] | None
@@ -156,7 +156,7 @@ def main() -> None:
     every = [
         split
         for source in sources(given.data, (FOLDER, PUBLIC), given.only)
-        if source.log is not None and source.log.n_queries >= FEWEST
+        if source.log is not None and source.log.n_queries >= MIN_QUERIES
         for split in splits_of(source, given.labels, given.splits)
     ]
     total = len(every) * 2 * len(given.margins) * len(WAYS)

@@ -34,7 +34,7 @@ collect_ignore_glob = ["conftest.py", "*/conftest.py"]
 
 
 #: Bytes and memory maps of a worker, above which it lets go of what is compiled; Linux allows 65,530 maps.
-MOST_MEMORY, MOST_MAPS = 1_900_000_000, 50_000
+MAX_MEMORY, MAX_MAPS = 1_900_000_000, 50_000
 LONG = LEVELS["long"]
 #: Folders of tests that take longest, which come first: else one worker is at them while the others have nothing.
 LONGEST = ("report", "tuning", "solving", "model", "cli", "serving")
@@ -147,7 +147,7 @@ def _compiler(request):
     yield
     _compile_quickly(True)
     jax.config.update("jax_enable_x64", wide)  # which commands switch on
-    if not quick or _memory() > MOST_MEMORY or _maps() > MOST_MAPS:
+    if not quick or _memory() > MAX_MEMORY or _maps() > MAX_MAPS:
         jax.clear_caches()
         forget_programs()
         gc.collect()

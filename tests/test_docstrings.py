@@ -6,7 +6,7 @@ import re
 import pytest
 from imports import functions
 
-MOST_IN_PROSE = 3
+MAX_IN_PROSE = 3
 
 
 def parameters(function):
@@ -52,7 +52,7 @@ def test_functions_of_many_parameters_list_them(documented):
     many = [
         (f"{module}.{function.name}", text)
         for module, function, text in documented
-        if len(parameters(function)) > MOST_IN_PROSE
+        if len(parameters(function)) > MAX_IN_PROSE
         and not function.name.startswith("_")
         and not module.startswith("cli.")  # whose options explain themselves
     ]

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 IMPORT = re.compile(r"^[ \t]*from (rcjax[\w.]*) import (\([^)]*\)|[^\n#;]+)", re.MULTILINE)
 #: Fewer imports than these would say that the pattern no longer finds them.
-FEWEST = {"docstrings": 40, "pages": 18, "notebooks": 8}
+MIN_FOUND = {"docstrings": 40, "pages": 18, "notebooks": 8}
 
 
 def docstrings() -> Iterator[tuple[str, str]]:
@@ -59,7 +59,7 @@ def is_there(module: str, name: str) -> bool:
 @pytest.mark.parametrize("texts", [docstrings, pages, notebooks])
 def test_examples_import_only_names_that_exist(texts):
     found = [(place, module, name) for place, text in texts() for module, name in imports(text)]
-    assert len(found) >= FEWEST[texts.__name__]
+    assert len(found) >= MIN_FOUND[texts.__name__]
     there = {(module, name): is_there(module, name) for _, module, name in {*found}}
     assert [f"{place}: {module}.{name}" for place, module, name in found if not there[module, name]] == []
 

@@ -10,7 +10,7 @@ from benchmarks.paper.inputs import Source
 from benchmarks.paper.statistics import accuracy_above, rank_correlations
 from rcjax.report.plots import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE
 
-_FEWEST = 20  # queries of a share that is shown
+_MIN_QUERIES = 20  # queries of a share that is shown
 
 
 def curves(source: Source) -> Figure:
@@ -75,7 +75,7 @@ def confident(source: Source) -> Figure:
     ax = figure.add_subplot()
     for j, name in enumerate(test.models):
         curve = accuracy_above(confidence[:, j], correct[:, j])
-        enough = curve["share"] * len(correct) >= _FEWEST
+        enough = curve["share"] * len(correct) >= _MIN_QUERIES
         ax.plot(curve["share"][enough], curve["accuracy"][enough], linewidth=1.6, label=name)
     ax.set(xlim=(1, 0), xlabel="share of queries answered, most confident first", ylabel="accuracy")
     ax.grid(color="#DDDDDD", linewidth=0.6)

@@ -13,7 +13,7 @@ from rcjax.model.fitting import pair_taus_compiled
 from rcjax.model.goodness_of_fit.dependence import empirical_copula
 
 #: Labelled answers under which a correlation is not shown.
-FEWEST = 50
+MIN_QUERIES = 50
 
 _NEWTON_STEPS = 30
 
@@ -56,7 +56,7 @@ def rank_correlations(confidence: ArrayLike, correct: ArrayLike, answered: Array
     for here, present in zip(table, (answered, answered & correct, answered & ~correct), strict=True):
         count = (present[:, left] & present[:, right]).sum(0)
         here[left, right] = here[right, left] = np.where(
-            count < FEWEST, np.nan, pair_taus_compiled(*pad_to_size_class(confidence, present))
+            count < MIN_QUERIES, np.nan, pair_taus_compiled(*pad_to_size_class(confidence, present))
         )
     return table
 

@@ -18,7 +18,7 @@ from rcjax.model.marginals import cramer_von_mises
 
 Rows = list[dict]
 LEVEL = 0.05
-MOST_QUERIES = 500  # of a test log, for the bootstraps
+MAX_QUERIES = 500  # of a test log, for the bootstraps
 
 
 def performance(source: Source, published: Published, replicates: int) -> Rows:
@@ -78,7 +78,7 @@ def copulas(source: Source, published: Published, replicates: int) -> Rows:
         return paper_statistic(rcjax.copulas.Gumbel.from_tau(kendall_tau(x, y, jnp.ones(x.shape, bool))), x, y, key)
 
     figures = np.asarray(jax.jit(jax.vmap(statistic))(confidence[left], confidence[right], keys))
-    some = confidence[:, np.random.default_rng(0).permutation(test.n_queries)[:MOST_QUERIES]]
+    some = confidence[:, np.random.default_rng(0).permutation(test.n_queries)[:MAX_QUERIES]]
     x, y = some[left], some[right]
     seen = copula_test(rcjax.copulas.Gumbel, x, y, jnp.ones(x.shape, bool), jax.random.key(1), replicates)
     printed = published.copula(source.benchmark, source.family)
@@ -93,7 +93,7 @@ def marginals(source: Source, published: Published, replicates: int) -> Rows:
     fitted, key = source.model.marginals, jax.random.key(0)
     whole = marginal_test(fitted, confidence, 0, key, 1)
     trained = jax.jit(jax.vmap(cramer_von_mises))(fitted, confidence)
-    some = confidence[:, np.random.default_rng(0).permutation(test.n_queries)[:MOST_QUERIES]]
+    some = confidence[:, np.random.default_rng(0).permutation(test.n_queries)[:MAX_QUERIES]]
     on = (source.train.n_queries, 0)
     p_trained, p_refitted = (marginal_test(fitted, some, n, key, replicates).trained_p for n in on)
     rows = []

@@ -13,7 +13,7 @@ from rcjax._core.batching import take_entries
 from rcjax.model.calibrated_models import pairs
 from rcjax.solving.quadrature import build_tables
 
-_MOST_COMBINATIONS = 3e6
+_MAX_COMBINATIONS = 3e6
 
 
 def make_log(queries: int, models: int, seed: int) -> rcjax.Log:
@@ -116,7 +116,7 @@ def _jaxopt(model, lam):
 def by_grid(model: rcjax.CascadeModel, log: rcjax.Log) -> Solver:
     """Every combination of 40 quantiles per threshold, fewer where there would be over three million, on the labels."""
     data = answers(model, log, model.models)
-    count = int(min(QUANTILES, _MOST_COMBINATIONS ** (1 / (data.cost.size - 1))))
+    count = int(min(QUANTILES, _MAX_COMBINATIONS ** (1 / (data.cost.size - 1))))
     grids = [np.quantile(column, np.arange(1, count + 1) / count) for column in data.confidence.T[:-1]]
 
     def solve(lam):

@@ -89,7 +89,7 @@ class Price(NamedTuple, Generic[N]):
 
 
 #: Money per million tokens: a lower price is unlikely, and below the second bound it is probably per token.
-_LEAST_LIKELY, _PER_TOKEN = 5e-3, 2e-5
+_MIN_LIKELY_PRICE, _PER_TOKEN = 5e-3, 2e-5
 
 
 def too_small(prices: Mapping[str, Price]) -> str | None:
@@ -100,7 +100,7 @@ def too_small(prices: Mapping[str, Price]) -> str | None:
     """
     for model, price in prices.items():
         for side, money in zip(PRICES, map(float, price[:2]), strict=False):
-            if 0 < money < _LEAST_LIKELY:
+            if 0 < money < _MIN_LIKELY_PRICE:
                 what = f"{side} price {money:.6g} is money per million tokens, less than any model costs"
                 unit, scale = ("token", 1e6) if money < _PER_TOKEN else ("1,000 tokens", 1e3)
                 return f"model {visible(model)}: {what}: if it is meant per {unit}, write {money * scale:.6g}"

@@ -1,7 +1,7 @@
 """Result codes, batched pytrees, padding to size classes, threads, and sharding over a mesh.
 
 A compiled program serves one number of queries, and logs have different numbers. A log is therefore padded to a size
-class, with queries that have no answers and no weight. The first class is `_LEAST` queries; classes double while
+class, with queries that have no answers and no weight. The first class is `_MIN_SIZE` queries; classes double while
 compilation takes longer than the run, and then grow by an eighth. Threads work in parallel, since XLA compiles and runs
 without Python's global lock.
 
@@ -180,7 +180,7 @@ def map_entries(function: Callable[..., Any], n: int, in_axes: Sequence[int]) ->
 
 
 #: Least size class; size up to which classes double; growth of larger classes.
-_LEAST, _DOUBLING_TO, _GROWTH = 96, 1536, 1.125
+_MIN_SIZE, _DOUBLING_TO, _GROWTH = 96, 1536, 1.125
 
 #: Larger logs are not padded: their programs run longer than they compile.
 LARGEST = 2**16
@@ -192,7 +192,7 @@ def size_class(n: int) -> int:
     >>> [size_class(n) for n in (2, 96, 97, 300, 1000, 1536, 1537, 100_000)]
     [96, 96, 192, 384, 1536, 1536, 1728, 100000]
     """
-    size = _LEAST
+    size = _MIN_SIZE
     while size < n:
         size = size * 2 if size < _DOUBLING_TO else -(-int(size * _GROWTH) // 64) * 64
     return n if n > LARGEST else min(size, LARGEST)

@@ -37,7 +37,7 @@ from rcjax._base.files import write_atomically
 from rcjax._core.batching import count_cores, is_repeating
 
 #: Limit of the cache folder, JAX's files included; the least recently used files are deleted first.
-MOST_BYTES = 256 * 2**20
+MAX_BYTES = 256 * 2**20
 
 #: A full folder is emptied down to this share, so that not every new program has to delete files.
 _SHARE_KEPT = 0.75
@@ -111,13 +111,13 @@ class ProgramFiles:
                         status = path.lstat()
                         entries.append((status.st_mtime, status.st_size, path))
         size = sum(entry[1] for entry in entries)
-        if size <= MOST_BYTES:
+        if size <= MAX_BYTES:
             return
         for _, file_size, path in sorted(entries):
             with suppress(OSError):
                 path.unlink()
             size -= file_size
-            if size <= _SHARE_KEPT * MOST_BYTES:
+            if size <= _SHARE_KEPT * MAX_BYTES:
                 return
 
 

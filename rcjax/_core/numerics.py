@@ -133,12 +133,12 @@ class Unit(NamedTuple):
     @property
     def log(self) -> jax.Array:
         """log u."""
-        return _log_of(self.value, self.complement)
+        return _log_floored(self.value, self.complement)
 
     @property
     def log_complement(self) -> jax.Array:
         """log(1 − u)."""
-        return _log_of(self.complement, self.value)
+        return _log_floored(self.complement, self.value)
 
     @property
     def flipped(self) -> "Unit":
@@ -182,7 +182,7 @@ def unit_from_log(log: jax.Array) -> Unit:
     return Unit(jnp.exp(log), -jnp.expm1(log))
 
 
-def _log_of(value: jax.Array, complement: jax.Array) -> jax.Array:
+def _log_floored(value: jax.Array, complement: jax.Array) -> jax.Array:
     # The logarithm of an underflown probability is that of the smallest number, with gradient 0.
     return log_of_pair(jnp.maximum(value, jnp.finfo(value.dtype).tiny), complement)
 

@@ -52,7 +52,7 @@ _NEWTON_STEPS = 60  # most steps to the mode
 
 #: Lengths of a Newton step that are tried, and the least curvature of a direction.
 _LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.01)
-_LEAST_PRECISION = 0.05
+_MIN_PRECISION = 0.05
 
 #: Steps of warm-up of NUTS, and its target acceptance probability, NumPyro's default.
 _WARMUP, _ACCEPTANCE = 400, 0.8
@@ -253,7 +253,7 @@ def _approximate(evidence: Observations, start: dict[str, jax.Array]) -> tuple[j
         z = state.z
         hessian, slope = jax.jacfwd(slope_twice, has_aux=True)(z)
         precision, axes = jnp.linalg.eigh(hessian)
-        precision = jnp.maximum(jnp.abs(precision), _LEAST_PRECISION)
+        precision = jnp.maximum(jnp.abs(precision), _MIN_PRECISION)
         ahead = axes @ ((slope @ axes) / precision)
         trials = z - lengths[:, None] * ahead
         # If no length lowers the energy, rounding decides.

@@ -31,7 +31,6 @@ from rcjax.cli.console import (
     warn,
 )
 from rcjax.cli.inputs import (
-    at_traffic_of,
     cascade as read_cascade,
     load_tuned,
     models_to_read,
@@ -41,6 +40,7 @@ from rcjax.cli.inputs import (
     require_libraries,
     require_outputs,
     require_plausible_budget,
+    with_budget_per_query,
 )
 from rcjax.cli.options import (
     AsJson,
@@ -194,14 +194,14 @@ def check(
     import rcjax
     from rcjax.logs.sources import join_parts, main_file, read_column_names
     from rcjax.tuning.diagnostics.weeks import check_traffic, is_call_log, last_weeks
-    from rcjax.tuning.replaying.replay import beside_reference
+    from rcjax.tuning.replaying.replay import compare_with_reference_model
 
     if against is not None:
         raise typer.Exit(_check_against(policy, against, log, options, as_json=json_))
     steps, document = staged(2), dict[str, Any]()
     with steps("reading"):
         tuned, source = load_tuned(policy), join_parts(log)
-        subject, followed = at_traffic_of(main_file(log), tuned)
+        subject, followed = with_budget_per_query(main_file(log), tuned)
         columns = read_column_names(source)
         traffic = check_traffic(subject, source, looks) if is_call_log(columns) else None
         is_needed = traffic is None or reading.labels is not None
@@ -213,7 +213,7 @@ def check(
             document = rcjax.check_policy(subject, fresh, retuning=retuning, looks=looks).to_json()
         recent = last_weeks(fresh)
         comparison, remarks = compare_fresh(subject, recent, today)
-        if (beside := beside_reference(subject, recent)) is not None:
+        if (beside := compare_with_reference_model(subject, recent)) is not None:
             remarks.append(f"on these queries it {beside.describe()}")
         document |= comparison | {"remarks": [*document["remarks"], *followed, *remarks]}
     document["traffic"] = traffic and traffic.to_json()
@@ -368,7 +368,7 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, show_all: b
 
     screen, noun, findings = Screen(), document["error_kind"], document["findings"]
     held_out = "judged by queries that the fit has not seen" if document["held_out"] else "judged in five folds"
-    models, queries = count(len(document["models"]), "model"), count(document["n"], "query")
+    models, queries = count(len(document["models"]), "model"), count(document["n_queries"], "query")
     screen.print(f"{Path(document['source']).name}: {models}, {queries} that all answered; {held_out}\n")
     check = document.get("check")
     if check:
@@ -411,7 +411,7 @@ def show_check(facts: Mapping[str, Any], retune: str = "", money: Money | None =
     screen = Screen()
     findings, window = facts["findings"], facts["window"]
     carried = "" if facts["carried"] == facts["tuned_on"] else f"{facts['carried']:,} of the "
-    compared = f"{count(facts['n'], 'query')} against {carried}{facts['tuned_on']:,} tuned on"
+    compared = f"{count(facts['n_queries'], 'query')} against {carried}{facts['tuned_on']:,} tuned on"
     screen.print(f"{facts['source']}: {compared}, answers of {', '.join(facts['policy_models'])}")
     if window["described"]:
         screen.print(window["described"])

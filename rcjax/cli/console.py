@@ -552,7 +552,7 @@ def comparison_table(comparison: Comparison, money: Money, noun: str, promised: 
     table = make_table(*heads, unbroken=True)
     price = comparison.abstain_price
     abstentions = "" if price is None else f"; each abstention counts as {price:.3g}"
-    queries = count(comparison.queries, "query")
+    queries = count(comparison.n_queries, "query")
     table.title = f"On the same {queries} (points ± one standard error{abstentions}):"
     table.title_justify, table.title_style = "left", ""
     fold_names(table)
@@ -566,7 +566,7 @@ def cascade_lines(policy: Mapping[str, Any], name: str = "") -> list[str]:
 
     The rungs of a ladder for a budget have their numbers: its position, in service, is a mean of these.
     """
-    from rcjax.policy.comparison import LEAST_SHARE
+    from rcjax.policy.comparison import MIN_SHARE
     from rcjax.policy.decisions import describe_cascade
 
     parts, first = [(1.0, policy)], None
@@ -577,10 +577,10 @@ def cascade_lines(policy: Mapping[str, Any], name: str = "") -> list[str]:
         first = None if policy.get("budget") is None else int(low)
     lines = []
     for number, (share, part) in enumerate(parts, first or 0):
-        if share < LEAST_SHARE:
+        if share < MIN_SHARE:
             continue
         rung = "" if first is None else f"rung {number}"
-        queries = f"{percent(share)} of the queries" if share < 1 - LEAST_SHARE else ""
+        queries = f"{percent(share)} of the queries" if share < 1 - MIN_SHARE else ""
         for segment, cascade in {"": part, **part.get("segments", {})}.items():
             rest_label = "others" if part.get("segments") else ""
             label = ", ".join(filter(None, (name, rung, queries, f"segment {segment}" if segment else rest_label)))

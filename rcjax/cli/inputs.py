@@ -278,7 +278,7 @@ def require_plausible_models(path: Path | None, really: bool) -> None:
         raise LogError(f"{path.name}, {small}{_IF_RIGHT}")
 
 
-_MOST_MODELS = 100  # models, whose pairs take 15 seconds of CPU time
+_MAX_MODELS = 100  # models, whose pairs take 15 seconds of CPU time
 
 
 def require_plausible_log(target: Target | None, log: Log, really: bool) -> None:
@@ -291,7 +291,7 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
     from rcjax.logs.errors import LogError
     from rcjax.logs.oddities import MIN_QUERIES, describe_doubts, describe_oddities
 
-    if len(log.models) > _MOST_MODELS and not really:
+    if len(log.models) > _MAX_MODELS and not really:
         advice = "name those that may answer (--models A,B,…), or add --yes"
         raise LogError(f"{Path(log.source).name}: {len(log.models)} models, whose pairs take minutes: {advice}")
     odd_facts = [*describe_oddities(log)]
@@ -373,7 +373,7 @@ def load_tuned(path: Path, *, frontiers: bool = False) -> Any:
     return load_json(path, read)
 
 
-def at_traffic_of(path: Path, policy: AbstractPolicy) -> tuple[AbstractPolicy, list[str]]:
+def with_budget_per_query(path: Path, policy: AbstractPolicy) -> tuple[AbstractPolicy, list[str]]:
     """Return (the policy with its money for a period as a budget per query, remarks on that).
 
     The money is spread over the daily number of queries in the log of a service, or else the number that the policy was
@@ -461,7 +461,7 @@ def read_dated(
 
     from rcjax.logs.errors import LogError
     from rcjax.logs.reading import with_times
-    from rcjax.logs.sources import load_table, name_of
+    from rcjax.logs.sources import load_table, name_source
 
     log = with_times(read_for(policy, source, given), source)
     dated = np.ones(log.n_queries, bool) if log.time is None else np.isfinite(log.time)
@@ -480,5 +480,5 @@ def read_dated(
         left_out += [f"{others:,} of {name} have no answer of the policy's models"] * (others > 0)
         left_out += [f"{undated:,} of {name} have no time, unlike others"] * (undated > 0)
     if left_out:
-        warn(f"{name_of(source)}: queries are left out: {'; '.join(left_out)}")
+        warn(f"{name_source(source)}: queries are left out: {'; '.join(left_out)}")
     return log.take(dated) if has_times else log

@@ -344,11 +344,11 @@ def grade(
     from rcjax.collecting.grading import GradingOptions
 
     require_plausible_models(models, really)
-    plan = _plan_of(grading, models, budget, is_binary=verdicts.reference is not None)
+    plan = _make_plan(grading, models, budget, is_binary=verdicts.reference is not None)
     with closing(AnswerFile(target)) as file:
         if shadow is not None:
             shadow.write(file)  # adds the calls that the file does not hold yet
-        by_id = _questions_of(file, shadow, questions, verdicts.reference)
+        by_id = _make_questions(file, shadow, questions, verdicts.reference)
         calls = None if shadow is None else _gradable(shadow, by_id, grading, verdicts.reference, answers.name)
         progress = Progress()
         options = GradingOptions(column, again, verdicts.reference, calls, report_progress=progress.note)
@@ -361,7 +361,7 @@ def grade(
         conclude(document, partial(_show_grading, document, file.path), as_json=json_, problem=regraded.problem)
 
 
-def _plan_of(grading: Grading, models: Path | None, budget: float | None, *, is_binary: bool) -> Plan:
+def _make_plan(grading: Grading, models: Path | None, budget: float | None, *, is_binary: bool) -> Plan:
     """Return the plan of a run that asks no model; `is_binary` says that a verdict is right or wrong, and no score."""
     from rcjax.collecting.plan import Plan
     from rcjax.serving.models_file import read_models
@@ -372,7 +372,7 @@ def _plan_of(grading: Grading, models: Path | None, budget: float | None, *, is_
     return Plan({}, settings, None, tuple(grading.graders or ()), grading.read_rubric(), money, **scale)
 
 
-def _questions_of(
+def _make_questions(
     file: AnswerFile, shadow: ShadowCalls | None, questions: Path | None, reference: str | None
 ) -> dict[str, Question]:
     """Return the questions by id; with a reference model, its answers are the right answers.

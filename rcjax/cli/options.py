@@ -294,7 +294,7 @@ def _make_option(name: str, annotation: Any, default: Any, help_text: str = "") 
     info = copy.copy(next((entry for entry in annotations if isinstance(entry, ParameterInfo)), typer.Option()))
     info.help = help_text or info.help
     if info.parser is not None:  # typer needs no type beside a parser, and would refuse unions and tuples
-        type_, default = Any, _text_of(default)
+        type_, default = Any, _show_default(default)
     is_flag = bool in (type_, *get_args(type_))
     if is_flag:
         info.metavar = ""  # else newer versions of typer show <bool>, as if a flag took a value
@@ -304,10 +304,10 @@ def _make_option(name: str, annotation: Any, default: Any, help_text: str = "") 
     return inspect.Parameter(name, _BY_NAME, default=default, annotation=Annotated[type_, info])
 
 
-def _text_of(default: Any) -> Any:
+def _show_default(default: Any) -> Any:
     """Return the text of a default, which typer shows, and parses: None stays; whole numbers are sizes.
 
-    >>> _text_of(60.0), _text_of(4_000_000)
+    >>> _show_default(60.0), _show_default(4_000_000)
     ('60', '4MB')
     """
     if default is None or isinstance(default, str):

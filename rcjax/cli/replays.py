@@ -29,7 +29,14 @@ from rcjax.cli.console import (
     make_table,
     staged,
 )
-from rcjax.cli.inputs import at_traffic_of, load_tuned, read_dated, read_for, require_outputs, require_plausible_prices
+from rcjax.cli.inputs import (
+    load_tuned,
+    read_dated,
+    read_for,
+    require_outputs,
+    require_plausible_prices,
+    with_budget_per_query,
+)
 from rcjax.cli.options import AsJson, InUse, LogFile, LogOptions, Model, Output, PolicyFile
 from rcjax.policy.comparison import advise
 from rcjax.policy.error_kind import recorded_error_kind
@@ -76,7 +83,7 @@ def evaluate(
     with steps("reading"):
         tuned, notes = load_tuned(policy_or_frontier, frontiers=True), list[str]()
         if isinstance(tuned, AbstractPolicy):
-            tuned, notes = at_traffic_of(log, tuned)
+            tuned, notes = with_budget_per_query(log, tuned)
         data = read_for(tuned, log, options)
     with steps("replaying"):
         document, remarks = _evaluation(tuned, data)
@@ -105,11 +112,11 @@ def evaluate(
 def _evaluation(tuned: AbstractPolicy | Frontier, log: Log) -> tuple[dict[str, Any], list[str]]:
     """Replay a policy or a frontier; return (its figures and the predicted figures, as JSON values; remarks)."""
     from rcjax.tuning.certify import overlap
-    from rcjax.tuning.replaying.replay import beside_reference
+    from rcjax.tuning.replaying.replay import compare_with_reference_model
 
     shared = overlap(log, tuned)
     log = shared.leave_out(log)
-    comparison = beside_reference(tuned, log) if isinstance(tuned, AbstractPolicy) else None
+    comparison = compare_with_reference_model(tuned, log) if isinstance(tuned, AbstractPolicy) else None
     document = replay_on(tuned, log) | {"predicted": _predicted(tuned, log), "queries_tuned_on": shared.queries}
     document |= {"tuned_on_this_log": shared.covers_log}
     document |= {} if comparison is None else {"reference": comparison.to_json()}
@@ -191,7 +198,7 @@ def replay_on(tuned: AbstractPolicy | Frontier, log: Log) -> dict[str, Any]:
     replay = replay_(tuned, log)
     names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share", "abstention", "error_answered")
     figures = {name: as_json_values(getattr(replay, name)) for name in names} | {
-        "n": replay.n,
+        "n": replay.n_queries,
         "models": list(replay.models),
     }
     spread = np.array([-1, 1]) * interval_half_width(LEVEL)
@@ -369,7 +376,7 @@ def _assess_retuning(
     from rcjax.tuning.diagnostics.decision import assess_replacement
     from rcjax.tuning.diagnostics.policy_check import try_check
 
-    subject, _ = at_traffic_of(main_file(files), old) if files else (old, [])
+    subject, _ = with_budget_per_query(main_file(files), old) if files else (old, [])
     assert retuned.policy is not None  # as there is a target
     replacement = assess_replacement(subject, retuned.policy, fresh, retuned.log)
     checked, _ = try_check(subject, every_week, replacement)

@@ -48,7 +48,7 @@ from rcjax.cli.inputs import (
     require_plausible_prices,
 )
 from rcjax.cli.options import OUTPUT, AsJson, BudgetOptions, LogFiles, LogOptions, Really
-from rcjax.policy.comparison import LEAST_SHARE, Comparison
+from rcjax.policy.comparison import MIN_SHARE, Comparison
 from rcjax.policy.decisions import describe_cascade, is_chain
 from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.ladder import DAYS_PER_PERIOD, Queries
@@ -152,7 +152,7 @@ def _show_sweep(facts: dict[str, Any]) -> None:
 
 
 _GAP = 3  # between two columns of a table
-_LEAST_WIDTH = 20  # columns of a cascade in a table
+_MIN_WIDTH = 20  # columns of a cascade in a table
 _POINTS, _MORE_POINTS = 5, 9  # shown points of the frontier, with a target and without
 
 
@@ -231,7 +231,7 @@ def _show_tuning(tuned: Tuned, out: Path | None, is_complete: bool) -> None:
         rows = [{**row, "calibration_error": None} for row in rows]
     if tuned.policy is not None:
         rungs = zip(tuned.policy.weights, tuned.policy.adjacent_rungs, strict=True)
-        chosen = [rung.expected for weight, rung in rungs if weight >= LEAST_SHARE]
+        chosen = [rung.expected for weight, rung in rungs if weight >= MIN_SHARE]
     units = {"money": tuned.money, "noun": tuned.log.error_kind.noun}
     show_tuning(heading, rows, document["frontier"], chosen=chosen, **units)
     if tuned.policy:
@@ -337,7 +337,7 @@ def list_best_buys(
 ) -> list[int]:
     """Return the indices of the single models that no policy beats.
 
-    A policy beats a model if it makes `LEAST_GAIN` errors fewer for the same money, or no more errors for less money.
+    A policy beats a model if it makes `MIN_GAIN` errors fewer for the same money, or no more errors for less money.
 
     Args:
         cost, error: (L,) figures of the corners of a hull; ladders lie on the lines between them.
@@ -348,11 +348,11 @@ def list_best_buys(
     """
     import numpy as np
 
-    from rcjax.tuning.tune import LEAST_GAIN
+    from rcjax.tuning.tune import MIN_GAIN
 
     costs, errors, alone, wrong = (np.asarray(column, float) for column in (cost, error, single_cost, single_error))
     order = np.lexsort((-errors, costs))
-    near = wrong < np.interp(alone, costs[order], errors[order]) + LEAST_GAIN
+    near = wrong < np.interp(alone, costs[order], errors[order]) + MIN_GAIN
     beaten = ((costs < alone[:, None]) & (errors <= wrong[:, None])).any(1)
     return np.flatnonzero(near & ~beaten).tolist()
 
@@ -462,7 +462,7 @@ def _frontier_table(
     heads = [label.replace(", ", ",\n").replace("per ", "per\n") for label in labels]
     cells = [[f"{'* ' * is_starred}{row[0]}", *row[1:]] for row, is_starred in zip(cells, starred, strict=True)]
     widths = [max(map(len, (*head.split("\n"), *column))) for head, *column in zip(heads, *cells, strict=True)]
-    remaining = max(max(width, TERMINAL) - sum(widths) - _GAP * (len(heads) + 1), _LEAST_WIDTH)
+    remaining = max(max(width, TERMINAL) - sum(widths) - _GAP * (len(heads) + 1), _MIN_WIDTH)
     table = make_table(*heads, text_columns=0, unbroken=True)
     cascades = [describe_cascade(point, width=remaining) for point in points]
     are_chains = all(map(is_chain, points))

@@ -43,7 +43,7 @@ from rcjax.collecting.right_answers import (
     right_call,
     right_choice,
 )
-from rcjax.logs.errors import LogError, brief, listed, near
+from rcjax.logs.errors import LogError, join_names, shorten, suggest_name
 from rcjax.policy.error_kind import SAME_AS
 from rcjax.policy.signals.answers import canonical_json
 from rcjax.serving.call_log import has_failed
@@ -283,7 +283,7 @@ async def _find_verdict(row: Mapping[str, Any], question: Question, graders: Gra
     except Exception as error:  # an unexpected reply must not end the run
         if isinstance(error, GraderError) and not isinstance(error, NoVerdictError):
             raise
-        place = f"query {brief(row['query'])}, model {brief(row['model'])}"
+        place = f"query {shorten(row['query'])}, model {shorten(row['model'])}"
         if (problem := graders.note_failure(name, place, error)) is not None:
             raise problem from None
         return None
@@ -458,7 +458,9 @@ def questions_with_answers_of(
     replies = {row["query"]: row for (_, model, _), row in reversed([*answers.answered.items()]) if model == reference}
     if not replies:
         models = sorted({model for _, model, _ in answers.answered})
-        raise LogError(f"no answer of {reference}, the reference{near(reference, models)}: it has {listed(models)}")
+        raise LogError(
+            f"no answer of {reference}, the reference{suggest_name(reference, models)}: it has {join_names(models)}"
+        )
     texts = {query: row.get("text") or "" for query, row in replies.items()}
     return {
         query: replace(questions.get(query) or question_of(row), reference=(texts[query],), grade=None)

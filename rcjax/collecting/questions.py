@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rcjax.logs.columns import plain_name
-from rcjax.logs.errors import LogError, brief, listed, near
+from rcjax.logs.errors import LogError, join_names, shorten, suggest_name
 from rcjax.logs.sources import TABLES, find_damage, load_table, open_text, require_file
 from rcjax.policy.policy import hash_to_uniform
 from rcjax.policy.signals.answers import FORM_OPTIONS, format_calls, objects_in, request_form_of
@@ -116,7 +116,7 @@ def read_questions(
             if questions[question.query] == question:
                 continue  # a repeated question counts once
             first = rows[question.query]
-            raise LogError(f"{place}: query {brief(question.query)} is that of row {first} too: give each its own")
+            raise LogError(f"{place}: query {shorten(question.query)} is that of row {first} too: give each its own")
         questions[question.query], rows[question.query] = question, number
     if not questions:
         raise LogError(f"{path.name}: no questions: give a row for each")
@@ -189,9 +189,8 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
     for row in rows:
         named = {plain_name(name) if plain_name(name) in _COLUMNS else name: value for name, value in row.items()}
         if not {"prompt", "messages"} & {*named}:
-            raise LogError(
-                f"{path.name}: no column prompt or messages{near('prompt', named)}; it has {listed([*named])}"
-            )
+            hint = suggest_name("prompt", named)
+            raise LogError(f"{path.name}: no column prompt or messages{hint}; it has {join_names([*named])}")
         yield {name: None if isinstance(value, str) and not value.strip() else value for name, value in named.items()}
 
 
@@ -219,7 +218,7 @@ def _question(row: Mapping[str, Any], system: str | None, template: str | None, 
     reference = tuple(names_by_text.get(text, text) for text in answer)
     if names and any(text not in names for text in reference):
         wrong = next(text for text in reference if text not in names)
-        raise LogError(f"{place}: the answer {brief(wrong)} is none of the choices: give one of {listed(names)}")
+        raise LogError(f"{place}: the answer {shorten(wrong)} is none of the choices: give one of {join_names(names)}")
     query = row.get("query")
     if query is None:
         query = _digest([messages, list(names), *([options] if options else [])])
@@ -248,7 +247,7 @@ def _options(row: Mapping[str, Any], place: str, folder: Path) -> dict[str, Any]
             problem = "each tool must be of type function, with a function that has a name"
             raise LogError(f"{place}: {problem}: a tool that its provider runs cannot be compared")
         if not isinstance(function.get("parameters", {}), dict):
-            raise LogError(f"{place}: the parameters of {brief(function['name'])} must be a JSON schema, an object")
+            raise LogError(f"{place}: the parameters of {shorten(function['name'])} must be a JSON schema, an object")
     if not isinstance(options.get("response_format", {}), dict):
         raise LogError(f"{place}: response_format must be an object as the API has it")
     return {name: value for name, value in options.items() if value != []}
@@ -264,7 +263,7 @@ def _read_option(value: Any, place: str, folder: Path) -> Any:
             text = (folder / text).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as problem:
             reason = getattr(problem, "strerror", None) or "it is not a text in UTF-8"
-            raise LogError(f"{place}: the file {brief(text)} cannot be read: {reason}") from None
+            raise LogError(f"{place}: the file {shorten(text)} cannot be read: {reason}") from None
     elif not text.startswith(("{", "[")):
         return text
     try:
@@ -304,7 +303,7 @@ def _messages(row: Mapping[str, Any], template: str | None, words: Mapping[str, 
     ):
         raise LogError(f"{place}: messages must be a list of messages as the API has them, with one at least")
     if wrong := [message.get("role") for message in messages or () if message.get("role") not in _ROLES]:
-        raise LogError(f"{place}: the role {brief(repr(wrong[0]))} is none of the API's: give {', '.join(_ROLES)}")
+        raise LogError(f"{place}: the role {shorten(repr(wrong[0]))} is none of the API's: give {', '.join(_ROLES)}")
     if messages is None:
         messages = [{"role": "user", "content": _fill_template(template, str(prompt), row)}]
     sent = [dict(message) for message in messages]

@@ -32,7 +32,7 @@ from rcjax.collecting.respondent import (
     ask_question,
     max_costs,
 )
-from rcjax.logs.errors import LogError, brief
+from rcjax.logs.errors import LogError, shorten
 from rcjax.logs.oddities import describe_missing_confidences, summarise_models
 from rcjax.serving.call_log import has_failed
 
@@ -209,7 +209,7 @@ def require_same_settings(
         changed = (name for name in before if None not in (before[name], now[name]) and before[name] != now[name])
         if (name := next(changed, None)) is not None:
             old, new = (repr(value) if value else "none" for value in (before[name], now[name]))
-            place = f"{path.name}, model {brief(model)}, query {brief(query)}"
+            place = f"{path.name}, model {shorten(model)}, query {shorten(query)}"
             change = f"its answers were asked for with the {name} {old}, not {new}"
             differing.append(f"{place}: {_REWORDED if name == _QUESTION else change}")
     if differing:
@@ -250,7 +250,7 @@ def clear_stale_verdicts(file: AnswerFile, questions: Iterable[Question]) -> str
         return None
     first = stale[0]
     old, new = (", ".join(map(str, texts)) or "none" for texts in (first["reference"], now[first["query"]].reference))
-    example = f"query {brief(first['query'])}: {brief(old)} before, {brief(new)} now"
+    example = f"query {shorten(first['query'])}: {shorten(old)} before, {shorten(new)} now"
     questions_changed = count(len({row["query"] for row in stale}), "question")
     graded = f"{count(len(stale), 'answer')} graded anew"
     return f"the right answer of {questions_changed} has changed ({example}): {graded}"

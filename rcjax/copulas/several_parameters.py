@@ -11,8 +11,8 @@ from rcjax._core.numerics import Unit, as_floats, divide, log1mexp, log1p_ratio,
 from rcjax.copulas.archimedean import Clayton, cdf_of_gain, cdf_of_s, clayton_lower_tail
 from rcjax.copulas.base import ClosedForm, TailDependence, gauss_nodes, param
 
-_SMALLEST_LOG_K = -30.0  # log k below which a series takes the place of a logarithm
-_SMALLEST_THETA = 1e-30  # a floor for θ: as good as 0, and its logarithm is finite in float32
+_MIN_LOG_K = -30.0  # log k below which a series takes the place of a logarithm
+_MIN_THETA = 1e-30  # a floor for θ: as good as 0, and its logarithm is finite in float32
 
 
 class BB1(ClosedForm):
@@ -155,7 +155,7 @@ class BB7(ClosedForm):
     def _growth(self, a: jax.Array, b: jax.Array) -> jax.Array:
         """Return log(s/ū^θ) = log(1 + (1 − ū^θ)(1 − C′/(1 − ū^θ))/ū^θ)."""
         delta, log_k = as_floats(self.delta), self._log_odds(a, b)
-        tiny = log_k < _SMALLEST_LOG_K
+        tiny = log_k < _MIN_LOG_K
         fall = _log1p_over(delta, jnp.where(tiny, 0.0, log_k))
         log_share = jnp.where(tiny, log_k - (1 + delta) / 2 * jnp.exp(jnp.where(tiny, log_k, 0.0)), log1mexp(-fall))
         return softplus(log1mexp(a) + log_share - a)
@@ -182,7 +182,7 @@ def _log_of_minus_log1mexp(b: jax.Array) -> jax.Array:
 def _log1p_over(theta: jax.Array, log_k: jax.Array) -> jax.Array:
     """Return log(1 + θ k)/θ for k = exp(log_k) and θ ≥ 0; k at θ = 0."""
     theta = as_floats(theta)
-    log_y = jnp.log(jnp.maximum(theta, _SMALLEST_THETA)) + log_k
+    log_y = jnp.log(jnp.maximum(theta, _MIN_THETA)) + log_k
     near = log_y < -1.0
     k = jnp.exp(jnp.where(near, log_k, 0.0))
     small = k * log1p_ratio(jnp.where(near, theta * k, 0.0))

@@ -23,9 +23,9 @@ import polars as pl
 from rcjax._base.figures import count
 from rcjax.logs.checked_rows import Rows
 from rcjax.logs.columns import SAMPLE, judge_columns
-from rcjax.logs.errors import LeftOutWarning, LogError, Warn, brief, listed
+from rcjax.logs.errors import LeftOutWarning, LogError, Warn, join_names, shorten
 from rcjax.logs.log import NO_ANSWER, FailedCalls, HandLabels
-from rcjax.policy.decisions import AnswerForm, comparable
+from rcjax.policy.decisions import AnswerForm, canonical_answer
 from rcjax.policy.error_kind import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
 from rcjax.policy.signals.answers import PLAIN
 
@@ -131,7 +131,7 @@ def hash_answers(answers: pl.Series, compare: AnswerForm) -> np.ndarray:
     (True, 0)
     """
     texts = answers.unique()
-    forms = pl.Series([comparable(text, compare) for text in texts], dtype=pl.String)
+    forms = pl.Series([canonical_answer(text, compare) for text in texts], dtype=pl.String)
     hashes = (forms.hash() // 2).cast(pl.Int64).clip(1)
     return answers.replace_strict(texts, hashes.set(forms.is_null(), NO_HASH), return_dtype=pl.Int64).to_numpy()
 
@@ -262,7 +262,7 @@ def require_verdicts(reference: Reference, rows: Rows) -> None:
         has_verdict = rows.frame[JUDGED_SAME].is_not_null()
         for column, wanted in ((SAME_AS, reference.model), (SAME_BY, reference.same)):
             other = has_verdict & (rows.frame[column].fill_null("") != wanted)
-            rows.refuse(other, column, f"is not {brief(wanted)}: {_how_to_grade(reference, rows.name)}")
+            rows.refuse(other, column, f"is not {shorten(wanted)}: {_how_to_grade(reference, rows.name)}")
 
 
 def compare_with_reference(
@@ -281,7 +281,7 @@ def compare_with_reference(
     """
     model = reference.model
     if model not in answers.models:
-        problem = f"no row of {brief(model)}, the reference, can be used"
+        problem = f"no row of {shorten(model)}, the reference, can be used"
         raise LogError(f"{name}: {problem}: {UNUSABLE}: look at the column error")
     frame = _judge_by_reference(reference, answers, name)
     if not frame.height:
@@ -324,7 +324,7 @@ def warn_of_few_labels(answers: Answers, name: str, warn: Warn) -> None:
     """Warn of labels that are left out, as some models have fewer than two."""
     models = [model for model, number in zip(answers.models, answers.labels, strict=True) if number < 2]
     if models and answers.labels.any():
-        labels = f"{count(int(answers.labels.sum()), 'label')} left out, as {listed(models)} has fewer than 2"
+        labels = f"{count(int(answers.labels.sum()), 'label')} left out, as {join_names(models)} has fewer than 2"
         warn(LeftOutWarning, f"{name}: {labels}: label more to know errors besides")
 
 
@@ -359,8 +359,8 @@ def keep_common_settings(
             continue
         signals = dict.fromkeys(str(record.get("signal")) for record in known.values())
         if len(signals) > 1:
-            problem = f"was asked for its confidence in several ways, {listed(signals)}"
-            raise LogError(f"{name}, model {brief(model)}: {problem}: keep the rows of one")
+            problem = f"was asked for its confidence in several ways, {join_names(signals)}"
+            raise LogError(f"{name}, model {shorten(model)}: {problem}: keep the rows of one")
         of_model = counts.filter(pl.col("settings").is_in([*known]), model=number)
         keys, calls = {index: _settings_key(record) for index, record in known.items()}, Counter[str]()
         for _, index, rows in of_model.iter_rows():
@@ -372,13 +372,13 @@ def keep_common_settings(
         uncommon = of_model.filter(~pl.col("settings").is_in(common))
         dropped, left_out[model] = dropped.vstack(uncommon), int(uncommon["len"].sum())
     if dropped.height:
-        by_model = listed(f"{model} ({number:,})" for model, number in left_out.items() if number)
+        by_model = join_names(f"{model} ({number:,})" for model, number in left_out.items() if number)
         rows = f"{sum(left_out.values()):,} of {answers.frame.height:,} rows"
         warn(LeftOutWarning, f"{name}: {rows} are left out: asked otherwise than most: {by_model}")
     if mixed:
         reason = "asked in several ways, none of them in most calls"
         effect = "all calls are used, and only the settings that they share are kept"
-        warn(LeftOutWarning, f"{name}: {count(len(mixed), 'model')}, {listed(mixed)}: {reason}: {effect}")
+        warn(LeftOutWarning, f"{name}: {count(len(mixed), 'model')}, {join_names(mixed)}: {reason}: {effect}")
     return answers.frame.join(dropped, on=["model", "settings"], how="anti", maintain_order="left"), kept
 
 

@@ -24,7 +24,7 @@ from rcjax.logs.columns import (
     judge_columns,
     lacks_confidence,
 )
-from rcjax.logs.errors import LogError, brief
+from rcjax.logs.errors import LogError, shorten
 from rcjax.logs.sources import Table, TextFile, csv_line
 from rcjax.policy.decisions import NO_CONFIDENCE
 
@@ -73,8 +73,8 @@ class Rows:
         if bad.any():
             i = int(np.argmax(np.asarray(bad)))
             model, value = self.frame["model"][i], self.frame[column][i]
-            of_model = f", model {brief(model)}" if model and column != "model" else ""
-            cell = "" if value is None else brief(value) + " "
+            of_model = f", model {shorten(model)}" if model and column != "model" else ""
+            cell = "" if value is None else shorten(value) + " "
             place = f"{self.name}, {self.row_in_words(int(self.position[i]))}{of_model}"
             raise LogError(f"{place}: {_spelling(column, self.scoring)} {cell}{problem}")
 
@@ -131,7 +131,7 @@ def _require_one_notation(rows: Rows) -> None:
     if len(first) < len(_NOTATIONS):
         return
     (first_row, first_column, first_sign), (row, name, sign) = sorted(first)
-    difference = f"has a {sign}, and {first_column} {brief(frame[first_column][first_row])} a {first_sign}"
+    difference = f"has a {sign}, and {first_column} {shorten(frame[first_column][first_row])} a {first_sign}"
     at_row = np.arange(frame.height) == row
     rows.refuse(at_row, name, f"{difference}: write all decimals of a file alike, and nothing between thousands")
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rcjax.logs.errors import LogError, MissingPricesError, UnlabelledError, brief, listed
+from rcjax.logs.errors import LogError, MissingPricesError, UnlabelledError, join_names, shorten
 from rcjax.policy.signals.replies import ROUNDING
 
 TOKENS = ["input_tokens", "output_tokens"]
@@ -249,7 +249,7 @@ def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) ->
         pronoun = "them" if is_plural else "it"
         other_way = f", or say what the file calls {pronoun}: rcjax import {name} {options} --out log.csv"
         advice = f"rename or add {pronoun}{suggestion}{other_way if '.' in name else ''}"
-        raise LogError(f"{name}: no column{'s' * is_plural} {names}: {advice}; found: {listed(columns)}")
+        raise LogError(f"{name}: no column{'s' * is_plural} {names}: {advice}; found: {join_names(columns)}")
 
 
 def suggest_columns(missing: Sequence[str], columns: Sequence[str]) -> str:
@@ -258,7 +258,7 @@ def suggest_columns(missing: Sequence[str], columns: Sequence[str]) -> str:
     >>> suggest_columns(["logprob"], ["query", "p_true"])
     " (did you mean 'p_true' for 'confidence'?)"
     """
-    pairs = [f"{brief(column)!r} for {named!r}" for _, column, named in _guess_columns(missing, columns)]
+    pairs = [f"{shorten(column)!r} for {named!r}" for _, column, named in _guess_columns(missing, columns)]
     return f" (did you mean {', '.join(pairs)}?)" if pairs else ""
 
 

@@ -69,23 +69,23 @@ def warn_caller(message: str, category: type[Warning]) -> None:
 _MAX_NAMES, _MAX_CHARACTERS = 20, 60  # most names of a list, and most characters of a text, in a message
 
 
-def brief(text: Any) -> str:
+def shorten(text: Any) -> str:
     """Return a text on one line, truncated after 60 characters."""
     line = " ".join(str(text).split())
     return line if len(line) <= _MAX_CHARACTERS else f"{line[: _MAX_CHARACTERS - 1]}…"
 
 
-def listed(names: Iterable[Any]) -> str:
+def join_names(names: Iterable[Any]) -> str:
     """Join names with commas; of more than 20, the first 20 and the number of the rest."""
-    texts = [brief(name) for name in names]
+    texts = [shorten(name) for name in names]
     omitted = len(texts) - _MAX_NAMES
     return ", ".join(texts[:_MAX_NAMES]) + (f" and {omitted:,} more" if omitted > 0 else "")
 
 
-def near(word: str, names: Iterable[str]) -> str:
+def suggest_name(word: str, names: Iterable[str]) -> str:
     """Ask, in brackets, whether a similar known word was meant; "" if none is similar."""
     similar = difflib.get_close_matches(str(word)[:_MAX_CHARACTERS], [str(name) for name in names], n=1, cutoff=0.55)
-    return f" (did you mean {brief(similar[0])!r} for {brief(word)!r}?)" if similar else ""
+    return f" (did you mean {shorten(similar[0])!r} for {shorten(word)!r}?)" if similar else ""
 
 
 def contrast_names(log: Sequence[Iterable[object]], table: Sequence[Iterable[object]]) -> str:
@@ -94,6 +94,6 @@ def contrast_names(log: Sequence[Iterable[object]], table: Sequence[Iterable[obj
     >>> contrast_names([["7.0", "8.0"], ["small"]], [["7"], ["small"]])
     "the log has query '7.0' of model 'small', the table '7' of 'small': name queries and models alike in both"
     """
-    query, model = (next(map(brief, names), None) for names in log)
-    entry = " of ".join(repr(brief(name)) for names in table for name in itertools.islice(names, 1))
+    query, model = (next(map(shorten, names), None) for names in log)
+    entry = " of ".join(repr(shorten(name)) for names in table for name in itertools.islice(names, 1))
     return f"the log has query {query!r} of model {model!r}, the table {entry}: name queries and models alike in both"

@@ -33,12 +33,12 @@ from rcjax.logs.answers import (
 )
 from rcjax.logs.checked_rows import Rows, numbers, read_logprobs, require_names, seconds_cells, typed_rows
 from rcjax.logs.columns import ANSWERS, PROMPT_DIGEST, SAMPLE, Scoring, judge_columns, lacks_confidence, needed_columns
-from rcjax.logs.errors import LeftOutWarning, LogError, NoConfidenceWarning, PricesWarning, Warn, brief, listed
+from rcjax.logs.errors import LeftOutWarning, LogError, NoConfidenceWarning, PricesWarning, Warn, join_names, shorten
 from rcjax.logs.labels import Labels, join_answers, join_labels, normalise_answers, read_labels
 from rcjax.logs.log import FailedCalls, require_models
 from rcjax.logs.oddities import measure_unevenness
 from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, impute_lost_costs
-from rcjax.logs.sources import Table, load_table, name_of
+from rcjax.logs.sources import Table, load_table, name_source
 from rcjax.policy.decisions import AnswerForm
 from rcjax.policy.error_kind import Reference
 
@@ -76,7 +76,7 @@ class ReadOptions:
         require_table("labels", self.labels, optional=True)
         require_table("answers", self.answers, optional=True)
         if self.task not in ("generation", "choice"):
-            raise LogError(f"task {brief(self.task)!r} is unknown: choose generation or choice")
+            raise LogError(f"task {shorten(self.task)!r} is unknown: choose generation or choice")
 
     @cached_property
     def reference_model(self) -> Reference | None:
@@ -135,14 +135,14 @@ class Gathered:
 def gather(source: Any, options: ReadOptions) -> Gathered:
     """Read a log, batch by batch. Raises `LogError` for a row that cannot be used."""
     labels = None if options.labels is None else read_labels(options.labels, source, options.scoring)
-    name, reader = name_of(source), _Reader(options, labels)
+    name, reader = name_source(source), _Reader(options, labels)
     frame = reader.read(source)
     models = list(reader.models)
     for names in (options.models, options.reference_model and (options.reference_model.model,)):
         if names is not None:
             require_models(names, models, name)
     if not frame.height:
-        raise LogError(f"{name}, model {brief((options.models or models)[0])}: no row can be used: {UNUSABLE}")
+        raise LogError(f"{name}, model {shorten((options.models or models)[0])}: no row can be used: {UNUSABLE}")
     answers, settings, votes = _reduce_to_one_each(_number_answers(frame, reader), reader, name)
     is_full = not answers.frame["correct"].is_nan().any()
     if labels is not None:  # labels of a second table complete a partly filled column, and win over its labels
@@ -318,7 +318,7 @@ class _Reader:
         if any(left_out.values()):
             reasons = "; ".join(f"{number:,} {reason}" for reason, number in left_out.items() if number)
             wanted = [model for model in self.options.wanted or self.models if model in self.models]
-            lost = listed(model for model in wanted if model not in usable_models)
+            lost = join_names(model for model in wanted if model not in usable_models)
             models = f"; that is all of {lost}" if lost else ""
             counts = f"{sum(left_out.values()):,} of {rows_read + table.cut:,} rows are left out: {reasons}{models}"
             self.options.warn(LeftOutWarning, f"{table.name}: {counts}")
@@ -345,11 +345,13 @@ def _number_answers(frame: pl.DataFrame, reader: _Reader) -> Answers:
     earlier = frame.filter(*(pl.col(name) == repeated[name] for name in names))["row"][0]
     earlier_place, repeated_place = reader.rows.row_in_words(earlier), reader.rows.row_in_words(repeated["row"])
     advice = f"{_ONE_ROW}{_OWN_NAMES if len(reader.rows.parts) > 1 else ''}"
-    problem = f"query {brief(answers.queries[repeated['query']])} was answered already in {earlier_place}: {advice}"
+    problem = f"query {shorten(answers.queries[repeated['query']])} was answered already in {earlier_place}: {advice}"
     if SAMPLE in names:
         sample = answers.samples[repeated[SAMPLE]]
-        problem = f"sample {brief(sample)} of the query is there already in {earlier_place}: number the samples"
-    raise LogError(f"{reader.rows.name}, {repeated_place}, model {brief(answers.models[repeated['model']])}: {problem}")
+        problem = f"sample {shorten(sample)} of the query is there already in {earlier_place}: number the samples"
+    raise LogError(
+        f"{reader.rows.name}, {repeated_place}, model {shorten(answers.models[repeated['model']])}: {problem}"
+    )
 
 
 def _reduce_to_one_each(
@@ -370,7 +372,7 @@ def _reduce_to_one_each(
     answers = replace(answers, frame=frame)
     if answers.samples:
         answers, votes = vote(answers)
-    if counts := listed(f"of {model} {number:,}" for model, number in votes.items() if number > 1):
+    if counts := join_names(f"of {model} {number:,}" for model, number in votes.items() if number > 1):
         effect = "the confidence is the share of equal answers, the cost that of all answers"
         options.warn(LeftOutWarning, f"{name}: several answers to a query ({counts}): {effect}")
     return answers, settings, votes

@@ -28,7 +28,7 @@ from rcjax.logs.columns import (
     require_columns,
     suggest_columns,
 )
-from rcjax.logs.errors import LogError, brief, contrast_names, listed
+from rcjax.logs.errors import LogError, contrast_names, join_names, shorten
 from rcjax.logs.sources import load_table
 from rcjax.policy.decisions import AnswerForm
 from rcjax.policy.signals import normalise_answer
@@ -97,7 +97,7 @@ def _distinct_labels(rows: Rows) -> pl.DataFrame:
         query, model = contradicting.select("query", "model").row(0)
         labels = contradicting.filter((pl.col("query") == query) & (pl.col("model") == model))["correct"]
         labelling = "right and wrong" if labels.is_in([0.0, 1.0]).all() else "with several scores"
-        place = f"{rows.name}: query {brief(query)}, model {brief(model)}"
+        place = f"{rows.name}: query {shorten(query)}, model {shorten(model)}"
         raise LogError(f"{place} is labelled {labelling}: give one label")
     return labelled
 
@@ -109,7 +109,7 @@ def _label_columns(name: str, columns: list[str]) -> list[str]:
     needed = ["query", "answer"] if by_answer else ["query", "model", "correct"]
     if missing := [column for column in needed if column not in columns]:
         problem = f"no column{'s' * (len(missing) > 1)} {', '.join(missing)}{suggest_columns(missing, columns)}"
-        raise LogError(f"{name}: {problem}: {_LABEL_TABLES}; found: {listed(columns)}")
+        raise LogError(f"{name}: {problem}: {_LABEL_TABLES}; found: {join_names(columns)}")
     if by_answer:
         return ["query", *(["model"] if "model" in columns else []), "answer"]
     return ["query", "model", "correct", *[SAMPLE] * (SAMPLE in columns and "call_log" not in columns)]
@@ -134,7 +134,7 @@ def join_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence
         models: names of all models of the log.
     """
     if authors := sorted({*labels.authors} & {*models}):
-        problem = f"its answers are those of {listed(authors)}, whose answers are to be labelled"
+        problem = f"its answers are those of {join_names(authors)}, whose answers are to be labelled"
         raise LogError(f"{labels.name}: {problem}: {_LABEL_TABLES}; if they are right, leave out the column model")
     label = _labels_by_answer(frame, labels, name) if labels.kind == "answer" else _labels_by_model(frame, labels, name)
     if label.is_null().all():
@@ -171,7 +171,7 @@ def _labels_by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Seri
     answered = rows.drop_nulls()
     if answered.height >= _MIN_COMPARED and not answered["words"].is_in(right["words"].implode()).any():
         query, answer, prompt, _ = answered.row(0)
-        example = f"query {brief(query)}: label {right.filter(prompt=prompt)['words'].min()}, answer {answer}"
+        example = f"query {shorten(query)}: label {right.filter(prompt=prompt)['words'].min()}, answer {answer}"
         raise LogError(f"{labels.name}: no label equals any answer ({example}): write labels and answers alike")
     return rows["right"]
 

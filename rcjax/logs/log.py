@@ -19,7 +19,7 @@ from jax.typing import ArrayLike
 
 from rcjax._base.figures import capitalised, count, count_missing_confidences, percent
 from rcjax._base.tokens import Price
-from rcjax.logs.errors import LogError, MissingModelError, brief, listed, near
+from rcjax.logs.errors import LogError, MissingModelError, join_names, shorten, suggest_name
 from rcjax.policy.decisions import NO_CONFIDENCE, AnswerForm
 from rcjax.policy.error_kind import ErrorKind, Reference, Scores, choose_error_kind
 
@@ -116,7 +116,7 @@ def _labels_in_words(models: Sequence[str], labelled: np.ndarray, answers: int) 
 NO_ANSWER = -1
 
 #: Least number of complete queries on which policies are judged. Of fewer, figures are of different queries.
-FEWEST_COMPLETE = 20
+MIN_COMPLETE_QUERIES = 20
 
 
 class FailedCalls(NamedTuple):
@@ -165,7 +165,7 @@ class Log(Cells):
     answer: jax.Array | None = field(default=None, metadata=CELL)
     """(n, k) integer codes: equal codes in a row are equal answers, −1 is no answer. None for a log without answers."""
     compare: AnswerForm | None = None
-    """Kind of comparison of the answers (`rcjax.policy.decisions.comparable`); None for a log without answers."""
+    """Kind of comparison of the answers (`rcjax.policy.decisions.canonical_answer`); None for a log without answers."""
     hand_labels: HandLabels | None = None
     """Labels by hand and judges' verdicts; None if all answers are labelled and none is judged. `correct` is False for
     an answer without a label."""
@@ -207,8 +207,8 @@ class Log(Cells):
 
     @property
     def has_enough_complete(self) -> bool:
-        """Whether at least `FEWEST_COMPLETE` queries are complete, or all are."""
-        return bool(self.complete.sum() >= min(FEWEST_COMPLETE, self.n_queries))
+        """Whether at least `MIN_COMPLETE_QUERIES` queries are complete, or all are."""
+        return bool(self.complete.sum() >= min(MIN_COMPLETE_QUERIES, self.n_queries))
 
     @property
     def comparable(self) -> Log:
@@ -352,7 +352,9 @@ def require_models(models: Sequence[str], available: Sequence[str], place: str) 
     """Refuse models that are not available, a model named twice, and an empty choice."""
     for name in models:
         if name not in available:
-            models_there = f"it has {listed(available)}"
-            raise MissingModelError(f"{place}: no model {brief(name)!r}{near(name, available)}: {models_there}")
+            models_there = f"it has {join_names(available)}"
+            raise MissingModelError(
+                f"{place}: no model {shorten(name)!r}{suggest_name(name, available)}: {models_there}"
+            )
     if not models or len(models) > len({*models}):
-        raise LogError(f"{place}: models {listed(models)!r}: name at least one, and each once")
+        raise LogError(f"{place}: models {join_names(models)!r}: name at least one, and each once")

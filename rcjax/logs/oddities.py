@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from rcjax._base.figures import Z_ONE_SIDED_95, choose_unit, count_missing_confidences, example_budget, format_number
-from rcjax.logs.errors import listed
+from rcjax.logs.errors import join_names
 from rcjax.logs.log import Log
 from rcjax.policy.decisions import NO_CONFIDENCE
 
@@ -58,7 +58,8 @@ def describe_doubts(log: Log) -> Iterator[str]:
         if len(known) > 1 and (known == known[0]).all():
             constant.setdefault((format_number(math.exp(known[0])), len(known)), []).append(name)
     for (value, answers), names in constant.items():
-        fact = f"the confidence of {listed(names)} is {value} in all {answers:,} answers{' of each' * (len(names) > 1)}"
+        of_each = " of each" * (len(names) > 1)
+        fact = f"the confidence of {join_names(names)} is {value} in all {answers:,} answers{of_each}"
         yield f"{fact}: no threshold parts the right ones from the wrong; look at what fills it, or at its signal"
 
 

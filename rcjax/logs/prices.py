@@ -23,7 +23,16 @@ from rcjax._base.figures import count, percent
 from rcjax._base.tokens import PRICES, Price, Tokens, too_small
 from rcjax.logs.checked_rows import MAX_COST, MIN_COST, Rows, numbers, require_money
 from rcjax.logs.columns import CACHED, TOKENS
-from rcjax.logs.errors import LeftOutWarning, LogError, PricesWarning, Warn, brief, listed, near, warn_caller
+from rcjax.logs.errors import (
+    LeftOutWarning,
+    LogError,
+    PricesWarning,
+    Warn,
+    join_names,
+    shorten,
+    suggest_name,
+    warn_caller,
+)
 from rcjax.logs.log import Log
 from rcjax.logs.sources import require_file
 from rcjax.serving.price_lists import GENAI, GenaiPrices, ListedPrice, PriceList, read_price_file
@@ -66,7 +75,9 @@ def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> Mapping[s
         raise LogError(f"{name}: no prices: give a table of input and output prices for each model")
     if (listed_prices := read_price_file(content, name)) is not None:
         return listed_prices
-    read = {str(model): _price(entry, f"{name}, model {brief(model)}", str(model)) for model, entry in content.items()}
+    read = {
+        str(model): _price(entry, f"{name}, model {shorten(model)}", str(model)) for model, entry in content.items()
+    }
     if (small := too_small(read)) is not None:
         warn_caller(f"{name}, {small}", PricesWarning)
     return read
@@ -87,35 +98,35 @@ def price_for(prices: Mapping[str, Price], model: str, prefix: str = "", in_log:
         return prices[model]
     if isinstance(prices, PriceList):
         similar = difflib.get_close_matches(model, [*prices], n=3, cutoff=0.55)
-        nearest = f"; the nearest are {', '.join(map(brief, similar))}" if similar else ""
+        nearest = f"; the nearest are {', '.join(map(shorten, similar))}" if similar else ""
         advice = "give a file of prices, leave the model out, or rename it in the log"
-        raise LogError(f"{prefix}model {brief(model)}: no price in {prices.name}{nearest}: {advice}")
-    suggestion = f"{near(model, {*prices} - {*in_log})}; the prices know {listed(prices)}"
-    raise LogError(f"{prefix}model {brief(model)}: no price{suggestion}: add one, or leave the model out")
+        raise LogError(f"{prefix}model {shorten(model)}: no price in {prices.name}{nearest}: {advice}")
+    suggestion = f"{suggest_name(model, {*prices} - {*in_log})}; the prices know {join_names(prices)}"
+    raise LogError(f"{prefix}model {shorten(model)}: no price{suggestion}: add one, or leave the model out")
 
 
 def _price(entry: Any, place: str, model: str) -> Price:
     if isinstance(entry, Sequence) and not isinstance(entry, str) and len(entry) in (2, len(PRICES)):
         entry = dict(zip(PRICES, entry, strict=False))
     if not isinstance(entry, Mapping):
-        raise LogError(f"{place}: {brief(reprlib.repr(entry))} is not a price: give an input and an output price")
+        raise LogError(f"{place}: {shorten(reprlib.repr(entry))} is not a price: give an input and an output price")
     if not {*PRICES} & {*entry} and (listed_value := _listed_price(entry, place, model)) is not None:
         return listed_value
     for key in PRICES[:2]:
         if entry.get(key) is None:  # TOML reads the bare header [llama3.2-1b] as table 2-1b within llama3
             advice = "give input and output, and in TOML put a model's name with a dot in quotes"
-            raise LogError(f"{place}: no {key} price{near(key, entry)}: {advice}")
+            raise LogError(f"{place}: no {key} price{suggest_name(key, entry)}: {advice}")
     for key, price in entry.items():
         if key not in PRICES:
             from rcjax.serving.models_file import SETTINGS  # here: the import takes longer than reading prices
 
             if key in SETTINGS:
                 continue  # a `models.toml` is a file of prices, too
-            problem = f"{brief(key)} is not a price{near(key, PRICES)}"
+            problem = f"{shorten(key)} is not a price{suggest_name(key, PRICES)}"
             raise LogError(f"{place}: {problem}: give {', '.join(PRICES)}, in money per million tokens")
         is_number = isinstance(price, int | float | np.integer | np.floating) and not isinstance(price, bool)
         if price is not None and not (is_number and (price == 0 or _MIN_PRICE <= price <= MAX_COST)):
-            value = brief(reprlib.repr(price))
+            value = shorten(reprlib.repr(price))
             limits = f"0, or from {_MIN_PRICE:g} to {MAX_COST:g}"
             raise LogError(f"{place}: {key} price {value}: give money per million tokens, {limits}")
     return Price(**{key: float(entry[key]) for key in PRICES if entry.get(key) is not None})
@@ -149,9 +160,9 @@ def reprice(log: Log, before: Mapping[str, Any] | None, prices: Any) -> Log:
     old, new = read_prices(before) if before else {}, read_prices(prices)
     changed = [name for name in log.models if name in new]
     if not changed:
-        raise LogError(f"the prices name none of {listed(log.models)}: give those of a model that the policy has")
+        raise LogError(f"the prices name none of {join_names(log.models)}: give those of a model that the policy has")
     if unknown := [name for name in changed if name not in old]:
-        problem = f"the prices of {listed(unknown)} at the time of the tuning are not known"
+        problem = f"the prices of {join_names(unknown)} at the time of the tuning are not known"
         raise LogError(f"{problem}: tune again on a log of fresh queries")
     factors = dict.fromkeys(log.models, 1.0)
     for name in changed:
@@ -239,7 +250,7 @@ def _prices_by_row(rows: Rows, rates: Mapping[str, Price], read: np.ndarray) -> 
     return per_million
 
 
-def prices_of(models: Sequence[str], rates: Mapping[str, Price], place: str, warn: Warn) -> dict[str, Price]:
+def look_up_prices(models: Sequence[str], rates: Mapping[str, Price], place: str, warn: Warn) -> dict[str, Price]:
     """Return the prices of a log's models; LogError if none has a price.
 
     Args:
@@ -255,7 +266,7 @@ def prices_of(models: Sequence[str], rates: Mapping[str, Price], place: str, war
         entries = "; ".join(f"{model}: {rate.describe()}" for model in prices if (rate := rates.find(model)))
         warn(PricesWarning, f"{place}: prices per million tokens by {rates.name}: {entries}")
     if unpriced := [model for model in models if model not in prices]:
-        warn(PricesWarning, f"{place}: without a price, so as dear as the log says: {listed(unpriced)}")
+        warn(PricesWarning, f"{place}: without a price, so as dear as the log says: {join_names(unpriced)}")
     return prices
 
 
@@ -277,7 +288,7 @@ def describe_estimates(frame: pl.DataFrame, models: Sequence[str]) -> str | None
     )
     if not counts:
         return None
-    by_model = listed(f"{number:,} of {models[model]}" for model, number in counts)
+    by_model = join_names(f"{number:,} of {models[model]}" for model, number in counts)
     estimates = f"{sum(number for _, number in counts):,} of {count(frame.height, 'answer')}"
     return f"the cost of {estimates} is an estimate, as no tokens were counted: {by_model}"
 
@@ -324,8 +335,8 @@ def impute_lost_costs(
             lost.append(f"{lost_rows:,} of {count(rows, 'answer')} of {model}")
         elif lost_rows and rates is not None and model in rates and rates[model].input > 0:
             problem = "its input tokens are all 0, which no prompt has: count them, or give a column cost"
-            raise LogError(f"{place}, model {brief(model)}: {problem}")
+            raise LogError(f"{place}, model {shorten(model)}: {problem}")
     if lost:
         reason = "left out of the mean cost, as they cost 0 and others of the same model do not"
-        warn(LeftOutWarning, f"{place}: {reason}: {listed(lost)} (streamed calls that lost their usage?)")
+        warn(LeftOutWarning, f"{place}: {reason}: {join_names(lost)} (streamed calls that lost their usage?)")
     return frame.with_columns(**{name: pl.Series(values) for name, values in money.items()})

@@ -36,15 +36,15 @@ from rcjax.logs.errors import (
     UnlabelledError,
     UnlabelledWarning,
     Warn,
-    brief,
-    listed,
-    near,
+    join_names,
+    shorten,
+    suggest_name,
     warn_caller,
 )
 from rcjax.logs.gathering import ReadFields, ReadOptions, gather, require_table
 from rcjax.logs.log import Log, describe_labels, mean_cost
-from rcjax.logs.prices import prices_of, read_prices
-from rcjax.logs.sources import load_table, name_of
+from rcjax.logs.prices import look_up_prices, read_prices
+from rcjax.logs.sources import load_table, name_source
 from rcjax.policy.decisions import NO_CONFIDENCE
 from rcjax.policy.error_kind import Scores
 
@@ -133,7 +133,7 @@ def read_log(
 
 
 def _read(source: Any, options: ReadOptions) -> Log:
-    gathered, name = gather(source, options), name_of(source)
+    gathered, name = gather(source, options), name_source(source)
     answers, failed, reference = gathered.answers, gathered.failed, None
     if options.reference_model is not None:
         answers, reference, silent = compare_with_reference(options.reference_model, answers, name, options.warn)
@@ -152,7 +152,7 @@ def _read(source: Any, options: ReadOptions) -> Log:
         queries=query_ids(answers.queries),
         task=options.task,
         source=str(source) if isinstance(source, str | os.PathLike) else name,
-        prices=None if options.rates is None else prices_of(names, options.rates, name, options.warn),
+        prices=None if options.rates is None else look_up_prices(names, options.rates, name, options.warn),
         request_settings={name: settings for name, settings in gathered.request_settings.items() if name in names}
         or None,
         compare=None if code is None else gathered.compare,
@@ -242,9 +242,9 @@ def _usable_models(answers: Answers, named: tuple[str, ...] | None, place: str) 
     names = named or tuple(name for name, number in numbers.items() if number)
     unusable = [name for name in names if not numbers.get(name)]
     if unusable:
-        raise LogError(f"{place}, model {brief(unusable[0])}: no row can be used: {UNUSABLE}")
+        raise LogError(f"{place}, model {shorten(unusable[0])}: no row can be used: {UNUSABLE}")
     if named is None and len(names) < 2:
-        raise LogError(f"{place}: only one model, {listed(names)}: a cascade needs at least two")
+        raise LogError(f"{place}: only one model, {join_names(names)}: a cascade needs at least two")
     return names
 
 
@@ -255,13 +255,13 @@ def _labelled_models(answers: Answers, named: bool, place: str, warn: Warn) -> t
         raise UnlabelledError(f"{place}: no answer has a label: {HOW_TO_LABEL}")
     names = tuple(name for name, number in labels.items() if number or named)
     if len(names) < len(labels):
-        left_out = listed(name for name in labels if name not in names)
+        left_out = join_names(name for name in labels if name not in names)
         warn(LeftOutWarning, f"{place}: left out, as no answer has a label: {left_out}: label some ({HOW_TO_LABEL})")
     if few := [name for name in names if labels[name] < _MIN_LABELS]:
         problem = f"{count(labels[few[0]], 'label')}, {_MIN_LABELS} are needed: label more, or leave it out"
-        raise LogError(f"{place}, model {brief(few[0])}: {problem}; {HOW_TO_LABEL}")
+        raise LogError(f"{place}, model {shorten(few[0])}: {problem}; {HOW_TO_LABEL}")
     if not named and len(names) < 2:
-        problem = f"only one model has labels, {listed(names)}: a cascade needs at least two"
+        problem = f"only one model has labels, {join_names(names)}: a cascade needs at least two"
         raise LogError(f"{place}: {problem}: {HOW_TO_LABEL}")
     return names
 
@@ -272,10 +272,12 @@ def _require_answers(answers: Answers, place: str) -> None:
     confident = (answers.matrix("logprob", NO_CONFIDENCE) != NO_CONFIDENCE).sum(0)
     for model, number, any_confidence in zip(answers.models, numbers.tolist(), confident.tolist(), strict=True):
         if number < 2:
-            raise LogError(f"{place}, model {brief(model)}: only 1 answer, 2 are needed: leave it out of the models")
+            raise LogError(f"{place}, model {shorten(model)}: only 1 answer, 2 are needed: leave it out of the models")
         if not any_confidence:
             problem = f"none of its {count(int(number), 'answer')} has a confidence"
-            raise LogError(f"{place}, model {brief(model)}: {problem}: fill in logprob or confidence, or leave it out")
+            raise LogError(
+                f"{place}, model {shorten(model)}: {problem}: fill in logprob or confidence, or leave it out"
+            )
 
 
 @takes(log=Log)
@@ -300,8 +302,10 @@ def with_segments(log: Log, source: Any, column: str) -> Log:
     def choose(name: str, columns: list[str]) -> list[str]:
         for needed in ("query", column):
             if needed not in columns:
-                has = f"it has {listed(columns)}"
-                raise LogError(f"{name}: no column {brief(needed)!r}{near(needed, columns)} for segments: {has}")
+                has = f"it has {join_names(columns)}"
+                raise LogError(
+                    f"{name}: no column {shorten(needed)!r}{suggest_name(needed, columns)} for segments: {has}"
+                )
         return ["query"] if column == "query" else ["query", column]
 
     segments: dict[str, str] = {}
@@ -313,10 +317,10 @@ def with_segments(log: Log, source: Any, column: str) -> Log:
         for query, value in frame.select(texts).drop_nulls("query").unique(maintain_order=True).iter_rows():
             segment = (value or "").strip()
             if segments.setdefault(query, segment) != segment:
-                problem = f"its {column} is {brief(segments[query])!r} and {brief(segment)!r}"
-                raise LogError(f"{table.name}, query {brief(query)}: {problem}: give a query one segment")
+                problem = f"its {column} is {shorten(segments[query])!r} and {shorten(segment)!r}"
+                raise LogError(f"{table.name}, query {shorten(query)}: {problem}: give a query one segment")
     if missing := [query for query in log.queries if str(query) not in segments]:
-        problem = f"{count(len(missing), 'query')} of the log without a row, such as {brief(missing[0])}"
+        problem = f"{count(len(missing), 'query')} of the log without a row, such as {shorten(missing[0])}"
         raise LogError(f"{table.name}: {problem}: give every query a row, its {column} may be empty")
     return dataclasses.replace(log, segment=tuple(segments[str(query)] for query in log.queries))
 

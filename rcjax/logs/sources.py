@@ -26,7 +26,7 @@ import polars as pl
 
 from rcjax._base.figures import count
 from rcjax.logs.columns import TOKENS, canonical_names, known_columns, plain_name
-from rcjax.logs.errors import LogError, brief
+from rcjax.logs.errors import LogError, shorten
 
 #: Suffixes of tables with a separator.
 SEPARATED = (".csv", ".tsv")
@@ -112,7 +112,7 @@ def load_table(
     """
     import narwhals as nw
 
-    name, cut, parts = name or name_of(source), 0, ()
+    name, cut, parts = name or name_source(source), 0, ()
     if isinstance(source, JoinedTable):
         _, source, cut, parts = source
     if isinstance(source, str | os.PathLike):
@@ -134,10 +134,10 @@ def load_table(
     return Table(name, source, _frames(name, source, frame), cut, columns, parts)
 
 
-def name_of(source: Any) -> str:
+def name_source(source: Any) -> str:
     """Return the name of a source for messages: the name of a file, or the type of a dataframe.
 
-    >>> name_of("logs/calls.jsonl"), name_of([])
+    >>> name_source("logs/calls.jsonl"), name_source([])
     ('calls.jsonl', 'builtins.list')
     """
     if isinstance(source, str | os.PathLike):
@@ -274,7 +274,7 @@ def _repeated_column(source: Any) -> str | None:
     earlier = set[str]()
     for column in map(str, names):
         if column in earlier:
-            return f": column {brief(column)} occurs twice: drop one of the two"
+            return f": column {shorten(column)} occurs twice: drop one of the two"
         earlier.add(column)
     return None
 

@@ -78,10 +78,10 @@ def fit_provenance(log: Log) -> dict[str, Any]:
     }
 
 
-def _check_fit(options: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+def _check_fit(options: Mapping[str, Any], place: str) -> Mapping[str, Any]:
     """Return the options of `rcjax.fit` in a model's file: `copula` and `method`; ValueError for others."""
-    require_subset([*options], where, ("copula", "method"))
-    Spec.from_json(options, where)
+    require_subset([*options], place, ("copula", "method"))
+    Spec.from_json(options, place)
     return options
 
 

@@ -37,7 +37,7 @@ _LOG_2 = 0.6931471805599453
 
 _NEWTON_STEPS = 40  # most steps, shorter ones included
 
-_LEAST_STEP = 1 / 32  # shortest share of a Newton step that is tried
+_MIN_STEP = 1 / 32  # shortest share of a Newton step that is tried
 
 _ARMIJO_SHARE = 0.25  # share of the gain predicted by the slope that a step must reach (Armijo's rule)
 
@@ -197,7 +197,7 @@ def fit_calibrator(
     if values is not None:
         answered = answered & (logprob != NO_CONFIDENCE)
     xi = transform_confidence(jnp.where(answered, logprob, -1.0), transform)
-    smallest, largest, separable = _ends_of(xi, correct, answered)
+    smallest, largest, separable = _find_ends(xi, correct, answered)
     xi = jnp.clip(xi, smallest, largest)
     weight = answered.astype(xi.dtype)
     target = jnp.where(answered, correct, 0).astype(xi.dtype)
@@ -228,7 +228,7 @@ def fit_calibrator(
     return dataclasses.replace(calibrator, stated=stated)
 
 
-def _ends_of(xi: jax.Array, correct: jax.Array, answered: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _find_ends(xi: jax.Array, correct: jax.Array, answered: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return (smallest finite ξ, largest finite ξ, whether a threshold on ξ divides right from wrong answers)."""
     # Estimated outcomes lie strictly between 0 and 1, so that no threshold separates them.
     groups = jnp.stack([jnp.isfinite(xi), correct > 0, correct < 1]) & answered
@@ -315,7 +315,7 @@ def _newton_logistic(xi: jax.Array, target: jax.Array, weight: jax.Array, firth:
         direction, full = inverse @ gradient, jnp.ones_like(state.length)
         change = jnp.where(state.number < 0, jnp.inf, jnp.abs(step).max())
         accepted = state.number + 1, state.beta + step, value, inverse, direction, gradient @ direction, full, change
-        length = jnp.where(state.length > _LEAST_STEP, state.length / 2, 0.0)
+        length = jnp.where(state.length > _MIN_STEP, state.length / 2, 0.0)
         shorter = state._replace(length=length, change=jnp.where(length > 0, state.change, 0.0))
         return jax.tree.map(partial(jnp.where, taken), _Newton(*accepted), shorter)
 

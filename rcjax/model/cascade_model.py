@@ -48,8 +48,8 @@ from rcjax.model.stated import SIZES, pad_rows
 from rcjax.policy.decisions import Calibration
 
 
-def _check_length(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
-    require(len(value) <= SIZES[-1], where, f"must have at most {SIZES[-1]}", len(value))
+def _check_length(value: tuple[Any, ...], place: str) -> tuple[Any, ...]:
+    require(len(value) <= SIZES[-1], place, f"must have at most {SIZES[-1]}", len(value))
     return value
 
 

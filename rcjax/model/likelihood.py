@@ -95,7 +95,7 @@ def log_likelihood(copula: Copula, first: Ranks, second: Ranks) -> jax.Array:
     >>> [round(float(corner), 4) for corner in log_likelihood(Gumbel(1.0), ends, ends)]  # corners of a quarter each
     [-1.3863, -1.3863]
     """
-    return _terms_of(copula, first, second)(copula)
+    return _make_terms(copula, first, second)(copula)
 
 
 def weighted_sum(copula: Copula, first: Ranks, second: Ranks, weights: jax.Array) -> Callable[[Copula], jax.Array]:
@@ -106,11 +106,11 @@ def weighted_sum(copula: Copula, first: Ranks, second: Ranks, weights: jax.Array
         first, second: ranks of the n observations under their two margins.
         weights: (n,) weight of each observation; terms of weight 0 are ignored, even NaN.
     """
-    terms = _terms_of(copula, first, second)
+    terms = _make_terms(copula, first, second)
     return lambda member: jnp.sum(weights * jnp.where(weights > 0, terms(member), 0.0))
 
 
-def _terms_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], jax.Array]:
+def _make_terms(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], jax.Array]:
     """Return the log-likelihood of each observation (n,) as a function of the member of the family."""
     if (first.mass is None) != (second.mass is None):
         raise ValueError("one margin has point masses and the other none: give both of them masses")
@@ -124,7 +124,7 @@ def _terms_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], ja
     if first.mass is None:
         return density
     smooth_u, smooth_v = first.mass == SMOOTH, second.mass == SMOOTH
-    in_strip = _strips_of(copula, (first, second), (u, v))
+    in_strip = _make_strips(copula, (first, second), (u, v))
     in_cell = cell_likelihoods(copula, first.masses, second.masses)
 
     def of_member(member: Any) -> jax.Array:
@@ -135,7 +135,7 @@ def _terms_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], ja
     return of_member
 
 
-def _strips_of(copula: Copula, margins: tuple[Ranks, Ranks], smooth: tuple[Unit, Unit]) -> Callable[[Any], jax.Array]:
+def _make_strips(copula: Copula, margins: tuple[Ranks, Ranks], smooth: tuple[Unit, Unit]) -> Callable[[Any], jax.Array]:
     """Return log P(mass of one margin | smooth value of the other) (n,) as a function of the member of the family.
 
     The probability of a mass at an end is the conditional at its inner edge; of an atom, a difference of two. `copula`
@@ -240,7 +240,7 @@ def _cell_probabilities(table: jax.Array, number: int) -> jax.Array:
 
 
 #: Ties bias Kendall's τ-b if a larger share of the answers is at atoms, or a smaller share in the smooth part.
-_MOST_AT_ATOMS, _LEAST_SMOOTH = 0.05, 0.1
+_MAX_AT_ATOMS, _MIN_SMOOTH = 0.05, 0.1
 
 
 @compiled  # one program in place of a dozen single operations
@@ -255,9 +255,9 @@ def pairs_by_likelihood(marginals: Marginal) -> jax.Array:
     >>> pairs_by_likelihood(uniform).tolist()
     [True]
     """
-    tied = marginals.smooth_mass < _LEAST_SMOOTH
+    tied = marginals.smooth_mass < _MIN_SMOOTH
     if marginals.atoms is not None:
-        tied |= marginals.atoms.mass.sum(-1) > _MOST_AT_ATOMS
+        tied |= marginals.atoms.mass.sum(-1) > _MAX_AT_ATOMS
     left, right = np.triu_indices(len(tied), 1)
     return tied[left] | tied[right]
 

@@ -36,7 +36,7 @@ class FitStatus(Status):
 
 
 _COPULA_STEPS = 16  # most Newton steps of a copula's fit
-_LONGEST_STEP = 3.0  # longest step from z = 0, in unconstrained numbers
+_MAX_STEP = 3.0  # longest step from z = 0, in unconstrained numbers
 _FARTHEST_Z = 12.0  # |z| at a finite end of a support: the parameter is within e^−12 of the end
 _Z_AT_END = 7.0  # |z| from which a parameter counts as at a finite end: within a thousandth of the end
 _START_SHARE = 1 / 3  # share of the way to an end, in z, within which a fit starts
@@ -118,7 +118,7 @@ def _newton(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Arr
         rises = (current.mean >= best.mean) & jnp.all(jnp.isfinite(current.gradient))
         best = jax.tree.map(lambda new, old: jnp.where(rises, new, old), current, best)
         length = jnp.where(rises, jnp.minimum(4 * length, 1.0), length / 4)
-        longest = _LONGEST_STEP + jnp.abs(best.z) / 2
+        longest = _MAX_STEP + jnp.abs(best.z) / 2
         ahead = best.z + length * jnp.clip(_direction(best.gradient, best.hessian), -longest, longest)
         return _Climb(count + 1, jnp.clip(ahead, *ends), length, best)
 

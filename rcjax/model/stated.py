@@ -25,7 +25,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import divide
-from rcjax.policy.decisions import LEAST_RATIO, NO_CONFIDENCE, STATED_TOLERANCE
+from rcjax.policy.decisions import MIN_RATIO, NO_CONFIDENCE, STATED_TOLERANCE
 
 #: Array sizes for the values of a model; the last size is the greatest number of values.
 SIZES = (4, 8, 16, 32)
@@ -39,9 +39,9 @@ _POOLINGS = 30  # iterations of `_pooled`, more than needed
 #: Values with few answers need a wide radius free of others.
 _LIGHT, _HEAVY = (3, 0.01, 0.02), (5, 0.05, 1e-3)
 
-_LEAST_TOGETHER = 0.15  # least share of answers at stated values; with less, a mixture of betas suffices
+_MIN_TOGETHER = 0.15  # least share of answers at stated values; with less, a mixture of betas suffices
 
-_MOST_OTHERS = 0.1  # greatest share of answers at no stated value, for certainty to count as a stated value
+_MAX_OTHERS = 0.1  # greatest share of answers at no stated value, for certainty to count as a stated value
 
 
 @jax.tree_util.register_dataclass
@@ -91,7 +91,7 @@ class StatedValues:
     def lower_bound(self) -> jax.Array:
         """Return the lower bound of the calibrated confidence of answers that have a raw confidence: (…)."""
         none = self.logprob == NO_CONFIDENCE
-        return jnp.minimum(LEAST_RATIO * jnp.where(none, self.confidence, 0.0).sum(-1), 1.0)
+        return jnp.minimum(MIN_RATIO * jnp.where(none, self.confidence, 0.0).sum(-1), 1.0)
 
     def raw_and_calibrated(self) -> tuple[tuple[float, float], ...]:
         """Return (raw, calibrated) confidence of each value of one model, the inverse of `stack_stated_values`."""
@@ -174,9 +174,9 @@ def _stated_by_model(logprob: np.ndarray) -> np.ndarray:
     certain = ~(np.isfinite(values) & (values < 0))
     share_of_others = 1 - count[shared | certain].sum() / max(len(logprob), 1)
     is_rounded = ~(shared & (values < 0)).any() and not certain.all()  # computed confidences near 1 tie at 1 alone
-    if share_of_others > _MOST_OTHERS or is_rounded:
+    if share_of_others > _MAX_OTHERS or is_rounded:
         shared &= ~certain
-    if count[shared].sum() < _LEAST_TOGETHER * len(logprob):
+    if count[shared].sum() < _MIN_TOGETHER * len(logprob):
         return no_confidence
     stated = np.flatnonzero(shared)
     heaviest = stated[np.argsort(-count[stated], kind="stable")[: SIZES[-1] - len(no_confidence)]]
@@ -215,7 +215,7 @@ def estimate_stated(
     others = StatedValues(jnp.where(none, jnp.nan, values), estimates).amend(logprob, curve(logprob))
     no_confidence = jnp.where(none, answers, 0.0).sum(), jnp.where(none, correct, 0.0).sum()
     level = _pooled(no_confidence, others, jnp.where(logprob == NO_CONFIDENCE, 0.0, weight))
-    return StatedValues(values, jnp.where(none, level, jnp.maximum(estimates, jnp.minimum(LEAST_RATIO * level, 1.0))))
+    return StatedValues(values, jnp.where(none, level, jnp.maximum(estimates, jnp.minimum(MIN_RATIO * level, 1.0))))
 
 
 def _pooled(no_confidence: tuple[jax.Array, jax.Array], others: jax.Array, weight: jax.Array) -> jax.Array:

@@ -23,11 +23,11 @@ IN_SERVICE = "the policy in service"
 _ASSUMED = " (assumed: give --today)"
 
 #: Least share of the queries with which a rung is mentioned: a smaller share is rounded to 0.0 %.
-LEAST_SHARE = 5e-4
+MIN_SHARE = 5e-4
 
 _COST_TOLERANCE = 1e-3  # relative difference up to which two bills count as equal
-_LEAST_ERROR_GAP = 0.01  # difference of errors up to which two policies may count as alike
-_LEAST_SAVING = 0.05  # saved share of a bill below which a cascade may not be worth its upkeep
+_MIN_ERROR_GAP = 0.01  # difference of errors up to which two policies may count as alike
+_MIN_SAVING = 0.05  # saved share of a bill below which a cascade may not be worth its upkeep
 _RISEN = 0.02  # rise of a bill since the tuning that gets a note if today's has risen, too
 
 #: Where the upper end of a difference holds, by whether the queries are fresh. On the queries of the choice, the
@@ -153,7 +153,7 @@ class Comparison(Record):
     Args:
         error: share of the queries that the policy answers wrongly; abstentions count at their price.
         cost: mean cost of the policy, in dollars per query.
-        queries: number of queries.
+        n_queries: number of queries.
         fresh: whether the policy was tuned on other queries. Otherwise `error` is the error that the tuning expects,
             which the default search corrects for optimism.
         rivals: the rivals, today's model or policy first.
@@ -167,7 +167,7 @@ class Comparison(Record):
 
     error: Annotated[float, Between()]
     cost: Amount
-    queries: int
+    n_queries: int
     fresh: bool
     rivals: tuple[Rival, ...]
     next_error_cost: Amount | None = None
@@ -291,14 +291,14 @@ class Comparison(Record):
             return None
 
         def is_alike(rival: Rival) -> bool:
-            return -rival.error_difference <= min(Z_ONE_SIDED_95 * rival.se, _LEAST_ERROR_GAP)
+            return -rival.error_difference <= min(Z_ONE_SIDED_95 * rival.se, _MIN_ERROR_GAP)
 
         alike = [*filter(is_alike, self.rivals)]
         for rival in alike:
             if rival.cost <= self.cost * (1 + _COST_TOLERANCE):
                 return f"{rival.subject} does as well within chance, for no more money, and is simpler"
         for rival in alike:
-            if rival.role == "today" and self.cost > (1 - _LEAST_SAVING) * rival.cost:
+            if rival.role == "today" and self.cost > (1 - _MIN_SAVING) * rival.cost:
                 return f"to save {percent(1 - self.cost / rival.cost, 0)} may not be worth a cascade"
         return None
 
@@ -341,7 +341,7 @@ def describe_rungs(policy: AbstractPolicy) -> str:
 
     shares: dict[str, float] = {}
     for weight, rung in zip(policy.weights, policy.adjacent_rungs, strict=True):
-        if weight >= LEAST_SHARE:
+        if weight >= MIN_SHARE:
             shares[name_rung(rung)] = shares.get(name_rung(rung), 0.0) + weight
     if len(shares) == 1:
         return next(iter(shares))
@@ -371,7 +371,7 @@ def advise(
     """
     broken = comparison.fresh and margin is not None and comparison.exceeds(margin)
     verb = "keep" if comparison.is_todays_policy else "do not use" if comparison.is_dominated or broken else "use"
-    where = f"on {comparison.queries:,} fresh queries " if comparison.fresh else "by this log "
+    where = f"on {comparison.n_queries:,} fresh queries " if comparison.fresh else "by this log "
     where = "" if comparison.is_todays_policy and not comparison.fresh else where
     advice = f"{verb} {describe_rungs(policy)}: {where}it {comparison.headline(money, error_kind)}"
     is_cascade = len({name for rung in policy.adjacent_rungs for name in rung.models}) > 1

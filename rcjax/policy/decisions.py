@@ -29,17 +29,17 @@ STATED_TOLERANCE = 5e-4
 NO_CONFIDENCE = -(2.0**100)
 
 #: Least ratio of a calibrated confidence to the calibrated confidence of answers without a confidence.
-LEAST_RATIO = 1.001
+MIN_RATIO = 1.001
 
 _LOG_2 = math.log(2.0)
 
 
-def _require_monotone(pairs: tuple[tuple[float, float], ...], where: str) -> tuple[tuple[float, float], ...]:
+def _require_monotone(pairs: tuple[tuple[float, float], ...], place: str) -> tuple[tuple[float, float], ...]:
     """Require of pairs of a raw and a calibrated confidence that raw values rise, and calibrated ones rise or fall."""
     raw, calibrated = zip(*pairs, strict=True)
-    require(all(a < b for a, b in pairwise(raw)), where, "must have its raw confidences in rising order", raw)
+    require(all(a < b for a, b in pairwise(raw)), place, "must have its raw confidences in rising order", raw)
     monotone = list(calibrated) in (sorted(calibrated), sorted(calibrated, reverse=True))
-    require(monotone, where, "must have calibrated confidences that rise, or that fall", calibrated)
+    require(monotone, place, "must have calibrated confidences that rise, or that fall", calibrated)
     return pairs
 
 
@@ -95,7 +95,7 @@ class Calibration:
             logprob = -math.inf
         curve = self._curve(float(logprob))
         amended = curve if self.stated is None else _amended(self.stated, math.exp(logprob), curve)
-        return amended if self.no_confidence is None else max(amended, min(LEAST_RATIO * self.no_confidence, 1.0))
+        return amended if self.no_confidence is None else max(amended, min(MIN_RATIO * self.no_confidence, 1.0))
 
     def _curve(self, logprob: float) -> float:
         xi = _transformed(self.transform, logprob)
@@ -161,7 +161,7 @@ _LETTERS = (
 _SHORT = 4096  # most characters of an answer whose canonical form is cached
 
 
-def comparable(answer: str | None, form: AnswerForm) -> str | None:
+def canonical_answer(answer: str | None, form: AnswerForm) -> str | None:
     """Return the canonical form of an answer for comparisons; None for no answer.
 
     JSON objects, JSON arrays and calls of tools have their canonical form (`rcjax.policy.signals.answers`). An answer
@@ -171,13 +171,13 @@ def comparable(answer: str | None, form: AnswerForm) -> str | None:
     - `"choice"`: by the letter of the choice that the answer names; as a text if the answer names no choice.
     - `"key"`: as a text. A function extracted the answers from replies; a service needs that function.
 
-    >>> [comparable(answer, "text") for answer in (" The  Seine. ", "1,000", "1000.0", "$18", "-.50")]
+    >>> [canonical_answer(answer, "text") for answer in (" The  Seine. ", "1,000", "1000.0", "$18", "-.50")]
     ['the seine', '1000', '1000', '18', '-0.5']
-    >>> comparable("  ", "text"), comparable("[invalid]", "text")
+    >>> canonical_answer("  ", "text"), canonical_answer("[invalid]", "text")
     (None, None)
-    >>> [comparable(answer, "choice") for answer in ("B", "(b)", "B) Jupiter", "The answer is B.", "Jupiter")]
+    >>> [canonical_answer(answer, "choice") for answer in ("B", "(b)", "B) Jupiter", "The answer is B.", "Jupiter")]
     ['b', 'b', 'b', 'b', 'jupiter']
-    >>> comparable('{"b": 5.0, "a": "007"}', "text"), comparable("[invalid] [1]", "text")
+    >>> canonical_answer('{"b": 5.0, "a": "007"}', "text"), canonical_answer("[invalid] [1]", "text")
     ('{"a":"007","b":5}', None)
     """
     if answer is None:
@@ -256,10 +256,10 @@ class Rule:
             fail("model", "is for the action 'ask' only", self.model)
 
 
-def _require_whole_range(table: tuple[Rule, ...], where: str) -> tuple[Rule, ...]:
+def _require_whole_range(table: tuple[Rule, ...], place: str) -> tuple[Rule, ...]:
     ends = [rule.up_to for rule in table]
-    require(all(low < high for low, high in pairwise(ends)), where, "must have its up_to in increasing order", ends)
-    require(ends[-1] == 1.0, where, "must have 1 as its last up_to", ends)
+    require(all(low < high for low, high in pairwise(ends)), place, "must have its up_to in increasing order", ends)
+    require(ends[-1] == 1.0, place, "must have 1 as its last up_to", ends)
     return table
 
 
@@ -267,17 +267,17 @@ def _require_whole_range(table: tuple[Rule, ...], where: str) -> tuple[Rule, ...
 Table = Annotated[tuple[Rule, ...], not_empty, _require_whole_range]
 
 
-def validate_rules(rules: Mapping[str, tuple[Rule, ...]], where: str, models: Sequence[str]) -> Mapping[str, Any]:
+def validate_rules(rules: Mapping[str, tuple[Rule, ...]], place: str, models: Sequence[str]) -> Mapping[str, Any]:
     """Return the rules by model in the order of a cascade; ValueError for a rule that asks an earlier model."""
     for index, model in enumerate(models):
         later = tuple(models[index + 1 :])
         requirement = f"must be a later model, one of {later}" if later else "must not be: the last model has to answer"
         for i, rule in enumerate(rules.get(model, ())):
-            require(rule.model in (None, *later), f"{where}[{model!r}][{i}].model", requirement, rule.model)
-    return require_keys(rules, where, models)
+            require(rule.model in (None, *later), f"{place}[{model!r}][{i}].model", requirement, rule.model)
+    return require_keys(rules, place, models)
 
 
-def threshold_of(table: tuple[Rule, ...]) -> float | None:
+def find_threshold(table: tuple[Rule, ...]) -> float | None:
     """Return the threshold φ of rules that ask one model up to φ and answer above φ; None for other rules."""
     asks = table[0].action == "ask"
     return table[0].up_to if asks and [rule.action for rule in table[1:]] in ([], ["answer"]) else None
@@ -293,7 +293,7 @@ class Agreement(Record):
     Args:
         earlier: name of the earlier model.
         model: name of the model to ask if the answers differ.
-        compare: form in which `rcjax.policy.decisions.comparable` compares answers: `"text"`, `"choice"` or `"key"`.
+        compare: form of `canonical_answer` in which answers are compared: `"text"`, `"choice"` or `"key"`.
 
     Raises ValueError for an unknown comparison.
 
@@ -309,18 +309,18 @@ class Agreement(Record):
 
     def equal(self, answer: str | None, earlier: str | None) -> bool | None:
         """Return whether two answers are equal; None if one of them is not known."""
-        form, earlier_form = (comparable(text, self.compare) for text in (answer, earlier))
+        form, earlier_form = (canonical_answer(text, self.compare) for text in (answer, earlier))
         return None if form is None or earlier_form is None else form == earlier_form
 
 
-def validate_agreements(agreements: Mapping[str, Agreement], where: str, models: Sequence[str]) -> None:
+def validate_agreements(agreements: Mapping[str, Agreement], place: str, models: Sequence[str]) -> None:
     """Raise ValueError unless each agreement of a cascade is with an earlier model, and asks a later one."""
     for model, agreement in agreements.items():
-        require(model in models, where, f"must be of models of the policy, {tuple(models)}", model)
+        require(model in models, place, f"must be of models of the policy, {tuple(models)}", model)
         before, later = tuple(models[: models.index(model)]), tuple(models[models.index(model) + 1 :])
         named = (("earlier", agreement.earlier, before, "an earlier"), ("model", agreement.model, later, "a later"))
         for field, name, allowed, which in named:
-            require(name in allowed, f"{where}[{model!r}].{field}", f"must be {which} model, one of {allowed}", name)
+            require(name in allowed, f"{place}[{model!r}].{field}", f"must be {which} model, one of {allowed}", name)
 
 
 def describe_cascade(policy: Mapping[str, Any], width: int = 10**6) -> str:

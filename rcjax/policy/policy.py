@@ -51,7 +51,7 @@ from rcjax.policy.decisions import (
     Calibration,
     Table,
     describe_cascade,
-    threshold_of,
+    find_threshold,
     validate_agreements,
     validate_rules,
 )
@@ -343,14 +343,14 @@ class Policy(AbstractPolicy):
         put("segments", MappingProxyType(segments))
         put("_bounds", {model: tuple(rule.up_to for rule in table) for model, table in self.rules.items()})
 
-    def _build_segment(self, value: Any, where: str) -> Policy:
+    def _build_segment(self, value: Any, place: str) -> Policy:
         """Build a segment's policy from its models, rules and agreements; the other fields are this policy's."""
         part = {name: getattr(value, name) for name in SEGMENT_FIELDS} if isinstance(value, Policy) else value
-        models = read_value(Names, read_value(Mapping[str, object], part, where).get("models"), f"{where}.models")
+        models = read_value(Names, read_value(Mapping[str, object], part, place).get("models"), f"{place}.models")
         unknown = [name for name in models if name not in self.models]
-        require(not unknown, f"{where}.models", f"must be of {', '.join(self.models)}", unknown)
+        require(not unknown, f"{place}.models", f"must be of {', '.join(self.models)}", unknown)
         shared = {name: getattr(self, name) or {} for name in SHARED_FIELDS}
-        return build_policy(part, where, shared, expected=self.expected, provenance=self.provenance, segments={})
+        return build_policy(part, place, shared, expected=self.expected, provenance=self.provenance, segments={})
 
     def for_segment(self, segment: str | None) -> Policy:
         """Return the policy for queries of a segment; this policy for any other."""
@@ -393,7 +393,7 @@ class Policy(AbstractPolicy):
 
         None for a model with other rules: one that always answers, such as the last, abstains, or has more intervals.
         """
-        return {model: threshold_of(table) for model, table in self.rules.items()}
+        return {model: find_threshold(table) for model, table in self.rules.items()}
 
     def keeps_any_answer(self, model: str) -> bool:
         """Return whether an answer of `model` is kept whatever its confidence, as that of a single or last model is."""
@@ -446,23 +446,23 @@ class Policy(AbstractPolicy):
         return to_json_value(values | ({"segments": parts} if parts else {}))
 
 
-def build_policy(data: Any, where: str, shared: Mapping[str, Mapping[str, Any]], **rest: Any) -> Policy:
+def build_policy(data: Any, place: str, shared: Mapping[str, Mapping[str, Any]], **rest: Any) -> Policy:
     """Build a policy from its own fields, and from fields that it shares with others, reduced to its models.
 
     Args:
         data: object with the policy's own fields.
-        where: place of the object, for messages.
+        place: place of the object, for messages.
         shared: the fields `SHARED_FIELDS`, by name and model.
         rest: further fields.
     """
-    data = read_value(Mapping[str, object], data, where)
-    models = read_value(Names, data.get("models"), f"{where}.models")
+    data = read_value(Mapping[str, object], data, place)
+    models = read_value(Names, data.get("models"), f"{place}.models")
     unknown = [model for model in models if model not in shared["cost"]]
-    require(not unknown, f"{where}.models", f"must be of {', '.join(shared['cost'])}", unknown)
+    require(not unknown, f"{place}.models", f"must be of {', '.join(shared['cost'])}", unknown)
     parts: dict[str, Any] = {
         name: {model: by_model[model] for model in models if model in by_model} for name, by_model in shared.items()
     }
-    return read_value(Policy, {**data, **parts, "prices": parts["prices"] or None, **rest}, where)
+    return read_value(Policy, {**data, **parts, "prices": parts["prices"] or None, **rest}, place)
 
 
 def _compare(model: str, agreement: Agreement, answer: Any, answers: Any) -> bool | None:

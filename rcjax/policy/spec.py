@@ -199,39 +199,39 @@ MARGIN = 0.01  # the default target, `match`
 _DROPPED = ("kept_sample", COMPARISON, "tuning")
 
 
-def read_cascades(value: Any, where: str, models: Sequence[str] | None = None) -> CascadeSet:
+def read_cascades(value: Any, place: str, models: Sequence[str] | None = None) -> CascadeSet:
     """Read a search by the model: a word, or a list of cascades; ValueError for a model that is not in `models`."""
     if isinstance(value, str):
-        return value if isinstance(value, _OwnObjective) else choice(value, where, CASCADE_SETS)
-    cascades = read_value(Annotated[tuple[Names, ...], not_empty], value, where)
+        return value if isinstance(value, _OwnObjective) else choice(value, place, CASCADE_SETS)
+    cascades = read_value(Annotated[tuple[Names, ...], not_empty], value, place)
     for i, cascade in enumerate(cascades if models is not None else ()):
-        require_subset(cascade, f"{where}[{i}]", models or ())
+        require_subset(cascade, f"{place}[{i}]", models or ())
     return cascades
 
 
-def _read_cascade(value: Any, where: str) -> CascadeSet:
+def _read_cascade(value: Any, place: str) -> CascadeSet:
     """Read a word, the models of one cascade, or a list of cascades as a search by the model."""
     if isinstance(value, Iterable) and not isinstance(value, str):
         value = tuple(value)
         if value and all(isinstance(name, str) for name in value):
             value = (value,)
         is_nested = all(isinstance(path, list | tuple) for path in value)
-        require(is_nested, where, "must be a word, a list of names of models, or a list of such lists", value)
-    return read_cascades(value, where)
+        require(is_nested, place, "must be a word, a list of names of models, or a list of such lists", value)
+    return read_cascades(value, place)
 
 
-def _read_limit(value: Any, where: str) -> SecondsLimit:
+def _read_limit(value: Any, place: str) -> SecondsLimit:
     try:
         return SecondsLimit.of(value)
     except ValueError:
-        fail(where, "must be a number of seconds, or such as 'p95=4'", value)
+        fail(place, "must be a number of seconds, or such as 'p95=4'", value)
 
 
-def read_today(value: Any, where: str) -> str | AbstractPolicy:
+def read_today(value: Any, place: str) -> str | AbstractPolicy:
     """Read today's model by its name, or today's policy; ValueError names the place of any other value."""
     if isinstance(value, AbstractPolicy):
         return _without_records(value)
-    require(isinstance(value, str | Mapping) and bool(value), where, "must be a model's name or a policy", value)
+    require(isinstance(value, str | Mapping) and bool(value), place, "must be a model's name or a policy", value)
     return value if isinstance(value, str) else policy_from_json(value)
 
 
@@ -246,13 +246,13 @@ def _without_records(policy: AbstractPolicy) -> AbstractPolicy:
     return map_rungs(kept, policy)
 
 
-def _check_confidence(value: Any, where: str) -> float:
-    require(0 < value < 1, where, "must be above 0 and below 1 (100%)", value)
+def _check_confidence(value: Any, place: str) -> float:
+    require(0 < value < 1, place, "must be above 0 and below 1 (100%)", value)
     return value
 
 
-def _check_margin(value: Any, where: str) -> float:
-    require(value < 1, where, "must be below 100 points, such as 0.01 (1%) for one point", value)
+def _check_margin(value: Any, place: str) -> float:
+    require(value < 1, place, "must be below 100 points, such as 0.01 (1%) for one point", value)
     return value
 
 
@@ -415,12 +415,12 @@ class Spec:
         return to_json_value(given) | limit | today
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any], where: str) -> Spec:
+    def from_json(cls, record: Mapping[str, Any], place: str) -> Spec:
         """Build a `Spec` from the object of `to_json`, whose other entries are ignored; ValueError names a damaged one.
 
         Args:
             record: object that holds the fields.
-            where: place of the object, for messages.
+            place: place of the object, for messages.
 
         >>> Spec.from_json({"lam": -1}, "tuning")
         Traceback (most recent call last):
@@ -429,9 +429,9 @@ class Spec:
         """
         own = {"cascade": OWN_OBJECTIVE} if record.get("cascade") == OWN_OBJECTIVE else {}
         try:
-            return cls(**read_fields(cls, {**record, **own}, where))
+            return cls(**read_fields(cls, {**record, **own}, place))
         except ValueError as problem:
-            raise ValueError(str(problem) if str(problem).startswith(where) else f"{where}: {problem}") from None
+            raise ValueError(str(problem) if str(problem).startswith(place) else f"{place}: {problem}") from None
 
     def check(self, held_out: bool = False) -> Spec:
         """Return the options; SpecError for the first option that does not go with the others.
@@ -496,8 +496,8 @@ def with_spec(policy: AbstractPolicy, spec: Spec) -> AbstractPolicy:
 _TUNING = "provenance.tuning"
 
 
-def _check_prices(prices: Mapping[str, float], where: str) -> Mapping[str, float]:
-    return require_keys(prices, where, [name for name in PRICES if name in (*PRICES[:2], *prices)])
+def _check_prices(prices: Mapping[str, float], place: str) -> Mapping[str, float]:
+    return require_keys(prices, place, [name for name in PRICES if name in (*PRICES[:2], *prices)])
 
 
 #: Dollars per million tokens by model: prices of input and output, and optionally of cache reads and writes.

@@ -38,8 +38,8 @@ from rcjax._base.files import write_atomically
 from rcjax._core.batching import as_json_values
 from rcjax.logs.log import Log
 from rcjax.model.fitting import fit
-from rcjax.policy.comparison import LEAST_SHARE, Comparison, advise
-from rcjax.policy.decisions import describe_cascade, threshold_of
+from rcjax.policy.comparison import MIN_SHARE, Comparison, advise
+from rcjax.policy.decisions import describe_cascade, find_threshold
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
 from rcjax.report.plots import BLUE, GREY, ORANGE, lay_out, plot_error_cost, plot_frontier, plot_reliability
@@ -49,10 +49,10 @@ from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck, diagnose
 from rcjax.tuning.diagnostics.findings import PRIMARY, Finding, FindingVerdict, merge_findings, worst_verdict
 from rcjax.tuning.diagnostics.policy_check import try_check
 from rcjax.tuning.replaying.comparing import compare_policy
-from rcjax.tuning.replaying.replay import beside_reference, replay
+from rcjax.tuning.replaying.replay import compare_with_reference_model, replay
 from rcjax.tuning.tune import Tuned, note_predicted, tune
 
-_LEAST_BUDGET = 1e-12  # dollars per query, for a policy that costs nothing
+_MIN_BUDGET = 1e-12  # dollars per query, for a policy that costs nothing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Report:
             float(np.asarray(values)[point])
             for values in (self.frontier.cost, self.frontier.penalty, self.frontier.lam)
         )
-        values = {"budget": max(cost, _LEAST_BUDGET), "max_error": error, "error_cost": 1 / lam, "lam": lam}
+        values = {"budget": max(cost, _MIN_BUDGET), "max_error": error, "error_cost": 1 / lam, "lam": lam}
         # A limit is rounded to seven digits, and up.
         rounded = float(f"{values[kind] * (1 + 1e-6):.7g}")
         return Target(kind, rounded if kind in ("budget", "max_error") else values[kind])
@@ -168,7 +168,7 @@ class Report:
     @cached_property
     def reference_text(self) -> str | None:
         """Sentence on the first policy beside the reference, and by labels if any; None without a reference."""
-        comparison = beside_reference(self.policy, self.judged)
+        comparison = compare_with_reference_model(self.policy, self.judged)
         return None if comparison is None else f"The policy that this page starts with {comparison.describe()}."
 
     @property
@@ -181,7 +181,8 @@ class Report:
         is_by_chance = all(map(diagnosis.promise.is_by_chance, ("error", "cost")))
         chance = ", which chance alone can explain" if is_by_chance else ""
         if diagnosis.held_out:
-            return f"On {diagnosis.n:,} fresh queries the {self.noun} of the curve’s policies was {gaps}{chance}."
+            was = f"the {self.noun} of the curve’s policies was {gaps}{chance}"
+            return f"On {diagnosis.n_queries:,} fresh queries {was}."
         return (
             f"This was tried: the {self.noun} of policies tuned in the same way on four fifths of the log was, "
             f"on the fifth left out, {gaps}{chance}. No such trial can show that future queries are harder than the "
@@ -226,9 +227,10 @@ class Report:
     @property
     def judged_by(self) -> str:
         """Description of the queries that the findings are based on."""
+        queries = f"{self.diagnosis.n_queries:,} queries"
         if self.diagnosis.held_out:
-            return f"{PurePath(self.judged.source).name}, {self.diagnosis.n:,} queries that the tuning has not seen"
-        return f"{self.diagnosis.n:,} queries of the log itself, each by a model fitted to the others, in five folds"
+            return f"{PurePath(self.judged.source).name}, {queries} that the tuning has not seen"
+        return f"{queries} of the log itself, each by a model fitted to the others, in five folds"
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures as JSON values."""
@@ -467,7 +469,7 @@ def _point(report: Report, target: Target, policy: AbstractPolicy) -> dict[str, 
     costs = " to ".join(f"${money.show(expected[name])}" for name in ("cost_low", "cost_high") if name in expected)
     rows, cascades = [], []
     rungs = zip(policy.weights, policy.adjacent_rungs, strict=True)
-    parts = [(weight, rung) for weight, rung in rungs if weight >= LEAST_SHARE]
+    parts = [(weight, rung) for weight, rung in rungs if weight >= MIN_SHARE]
     for weight, rung in parts[::-1]:
         models, cascade = _rung(rung, report.log, weight)
         share = f"{percent(weight)} of the queries"
@@ -516,7 +518,7 @@ def _rung(policy: Policy, log: Log, weight: float) -> tuple[list[dict[str, str]]
     shares = dict(zip(replayed.models, np.asarray(replayed.share, float).tolist(), strict=True))
     agreements, rows = policy.agreements, []
     for name in policy.models:
-        cut = threshold_of(policy.rules[name])
+        cut = find_threshold(policy.rules[name])
         if name == policy.models[-1] or cut is None:
             answers = "everything that reaches it"
         elif name in agreements:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from rcjax._base.codec import describe_type
 from rcjax._base.tokens import Price, Tokens
-from rcjax.policy.decisions import ANSWER_FORMS, AnswerForm, comparable
+from rcjax.policy.decisions import ANSWER_FORMS, AnswerForm, canonical_answer
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.signals import ReplyCheck, Signal, Stated, Verification, Votes
 from rcjax.policy.signals.answers import as_object
@@ -47,7 +47,7 @@ class LoggedNormaliser:
         >>> LoggedNormaliser("choice")("The answer is B."), LoggedNormaliser("text")(" 1,000 ")
         ('b', '1000')
         """
-        return comparable(text, self.compare) or ""
+        return canonical_answer(text, self.compare) or ""
 
     def answer(self, text: str) -> str:
         """Return the answer for a log: the letter of a choice, or the whole text."""

@@ -25,7 +25,7 @@ _TOKEN_SLACK = 16_384
 
 _MAX_UNLIMITED = 1_000_000  # most tokens of an answer without a limit
 
-_HIGHEST_COST = 1000.0  # money for one reply
+_MAX_COST = 1000.0  # money for one reply
 
 #: A reported cost is believed up to this many times the price of the tokens, plus this fee, as for a search.
 _MAX_PRICE_RATIO, _MAX_EXTRA_FEE = 100, Decimal("0.1")
@@ -250,7 +250,7 @@ def _money(value: Any) -> Decimal | None:
         value = value.get("total_cost")
     if isinstance(value, str):
         value = float(value) if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,20})?([eE]-?[0-9]{1,2})?", value) else None
-    return Decimal(str(value)) if type(value) in (int, float) and 0 <= value <= _HIGHEST_COST else None
+    return Decimal(str(value)) if type(value) in (int, float) and 0 <= value <= _MAX_COST else None
 
 
 def reported_tokens(usage: Any) -> Tokens | None:

@@ -32,8 +32,8 @@ from rcjax.policy.spec import CascadeSet
 from rcjax.solving.quadrature import QuadratureGrid, QuadratureTables, arrival_densities
 
 MANY_STEPS = 256  # steps above which a plan's run takes longer than its compilation
-_MOST_MODELS = 12  # largest number of models of which all subcascades are searched
-_LEAST_SIZE = 4  # least size to which the arrays of a plan are padded
+_MAX_MODELS = 12  # largest number of models of which all subcascades are searched
+_MIN_SIZE = 4  # least size to which the arrays of a plan are padded
 
 
 def check_cascade(models: tuple[str, ...], cascade: Sequence[str]) -> tuple[int, ...]:
@@ -104,7 +104,7 @@ def make_plan(cascades: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
         2**k - 1 - k,
         (len(suffixes), len(suffixes), 0),
     )
-    suffix_first = _pad([*(suffix[0] for suffix in suffixes), 0], 2**k, 0, 2 * _LEAST_SIZE)
+    suffix_first = _pad([*(suffix[0] for suffix in suffixes), 0], 2**k, 0, 2 * _MIN_SIZE)
     padded = [*_pad(list(cascades), 2**k - 1, cascades[0]), all_models]
     cut_steps = np.full((len(suffix_first), k), -1)
     step_of_suffix = {suffix: step for step, (suffix, *_) in enumerate(steps)}
@@ -151,7 +151,7 @@ def list_cascades(models: tuple[str, ...], cascades: CascadeSet) -> list[tuple[i
             return [everything]
         if cascades != "all":
             raise ValueError(f"cascades is {cascades!r}; it is 'all', 'full', 'adaptive' or a list of cascades")
-        if k > _MOST_MODELS:
+        if k > _MAX_MODELS:
             advice = "name fewer models (--models), search 'adaptive' (--cascade adaptive), or list cascades (Python)"
             raise ValueError(f"{k} models have {2**k - 1:,} subcascades: {advice}")
         return [part for size in range(1, k + 1) for part in itertools.combinations(everything, size)]
@@ -161,7 +161,7 @@ def list_cascades(models: tuple[str, ...], cascades: CascadeSet) -> list[tuple[i
     return list(dict.fromkeys(positions))
 
 
-def _pad(items: list, most: int, padding: Any, least: int = _LEAST_SIZE) -> list:
+def _pad(items: list, most: int, padding: Any, least: int = _MIN_SIZE) -> list:
     """Pad a list to the next power of two, `most` at most, so that few sizes occur."""
     size = min(most, max(least, 1 << (len(items) - 1).bit_length())) if items else 0
     return items + [padding] * (size - len(items))

@@ -248,7 +248,7 @@ class DescentStart(NamedTuple):
     scale: Array  # () divisor of the objective, so that its slopes are of order 1
 
 
-def _value_of(objective: Objective, outcome: Outcome, lam: Array, width: Any = 0.0) -> Array:
+def _evaluate(objective: Objective, outcome: Outcome, lam: Array, width: Any = 0.0) -> Array:
     """Evaluate the objective of an outcome, with a width of smoothing: ()."""
     smoothing = jnp.asarray(width, outcome.asked.dtype)
     return jnp.asarray(objective(dataclasses.replace(outcome, smoothing=smoothing), lam), smoothing.dtype)
@@ -285,7 +285,7 @@ def _evaluated(search: OutcomeTables, ranks: Array, cascade: Array) -> TrialCasc
 @partial(compiled, static_argnames="objective")
 def objective_values(objective: Objective, outcome: Outcome, lam: Array) -> Array:
     """Evaluate the objective of every candidate at every λ: (L, C); infinite in place of NaN."""
-    of_candidates = jax.vmap(partial(_value_of, objective), (0, None))
+    of_candidates = jax.vmap(partial(_evaluate, objective), (0, None))
     value = lax.map(lambda single_lam: of_candidates(outcome, single_lam), lam)
     return jnp.where(jnp.isnan(value), jnp.inf, value)
 
@@ -307,7 +307,7 @@ def descend_from_starts(
     def single(start: DescentStart) -> tuple[Array, Array]:
         def loss(ranks: Array, width: Any) -> Array:
             outcome = outcome_of_ranks(search, ranks, start.cascade)
-            return _value_of(objective, outcome, start.lam, width) / start.scale
+            return _evaluate(objective, outcome, start.lam, width) / start.scale
 
         def go_on(ranks: Array, width: Array) -> tuple[Array, None]:
             return descend(partial(loss, width=width), ranks, bounds), None
@@ -324,7 +324,7 @@ def descend_from_starts(
 
 
 _ADDITIVE_LAM = 64  # λ of additive objectives
-_LEAST_SCALE = 0.01  # least scale as a share of the least value, so that slopes exceed rounding errors
+_MIN_SCALE = 0.01  # least scale as a share of the least value, so that slopes exceed rounding errors
 
 #: Slope that rounding may leave, in roots of a rounding error of the objective. A descent ends when no step gains more
 #: than a rounding error; the slope is then √(2·curvature·rounding). The curvature is largest, in the hundreds, where
@@ -456,7 +456,7 @@ def _scale(value: np.ndarray) -> np.ndarray:
     finite = np.isfinite(value).any(1)
     least, middle = (np.ones(len(value)) for _ in range(2))
     least[finite], middle[finite] = np.nanmin(number[finite], axis=1), np.nanmedian(number[finite], axis=1)
-    size = np.maximum(middle - least, _LEAST_SCALE * np.abs(least))
+    size = np.maximum(middle - least, _MIN_SCALE * np.abs(least))
     return np.where(finite & (size > 0), size, 1.0)
 
 

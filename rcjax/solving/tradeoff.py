@@ -212,7 +212,7 @@ def _describe_search(
 
 #: Points of each pass of the automatic grid, and the ratio of neighbouring λ up to which no λ is inserted.
 _GRID_SIZE, _CLOSEST = 64, 1.0005
-_SMALLEST_BATCH = 32  # least number of λ that the CPU solves for at a time
+_MIN_BATCH = 32  # least number of λ that the CPU solves for at a time
 _MANY_PAIRS = 32  # pairs from which building tables takes longer than compiling its program
 _BATCH_BYTES = 2**29  # most memory of a batch of λ
 
@@ -267,12 +267,12 @@ def _in_batches(search: AnySearch, solve: Callable[[Any], SolvedPoints], batches
 def _batch_size(count: int) -> int:
     """Return the number of λ to solve for at a time, out of `count`.
 
-    Few sizes occur, since each needs a program. On the CPU every core takes a batch of at least `_SMALLEST_BATCH` λ;
+    Few sizes occur, since each needs a program. On the CPU every core takes a batch of at least `_MIN_BATCH` λ;
     elsewhere all λ are solved at once, padded to a size class.
     """
     if jax.default_backend() != "cpu":
         return size_class(count)
-    return max(_SMALLEST_BATCH, -(-count // (8 * count_cores())) * 8)
+    return max(_MIN_BATCH, -(-count // (8 * count_cores())) * 8)
 
 
 def _bytes_per_lambda(search: AnySearch) -> int:

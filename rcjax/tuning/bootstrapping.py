@@ -24,7 +24,7 @@ from rcjax.tuning.candidates import ENOUGH_QUERIES, RESAMPLED_RUNGS
 from rcjax.tuning.cross_validation import CrossValidation, sample_queries
 from rcjax.tuning.replaying.replay import replay
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers, require_complete
-from rcjax.tuning.search import DrawTuner, search_of
+from rcjax.tuning.search import DrawTuner, make_search
 
 _REPLICATES_AT_ONCE = 16  # so that their figures fit in memory
 _POINTS_MULTIPLE = 16  # the number of points is rounded up to a multiple, so that few shapes are compiled
@@ -109,7 +109,7 @@ def bootstrap(
     if refit:
         blending = None if cross_validation is None else cross_validation.blending
         at_points = None if frontier.is_by_labels else points  # the model's policies are compared at the same λ
-        tune_draw = search_of(frontier.spec).draw_tuner(frontier, sample, at_points, blending)
+        tune_draw = make_search(frontier.spec).draw_tuner(frontier, sample, at_points, blending)
     kept, retuned = _replicate_figures(frontier, points, sample, tune_draw, replicates, seed)
     sampling_error, optimism = _sampling_error_and_optimism(frontier, points, kept, retuned)
     scale = np.sqrt(sample.n_queries / log.n_queries)

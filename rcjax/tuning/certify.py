@@ -60,10 +60,10 @@ from rcjax.solving.frontier.points import LossTerms, position_weights
 from rcjax.tuning.replaying.comparing import (
     ModelOrPolicy,
     QueryLosses,
-    comparable_log,
     default_today,
-    models_of,
+    list_models,
     single_model_figures,
+    take_shared_queries,
 )
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers, require_complete
 
@@ -129,7 +129,7 @@ def upper_limit(losses: ArrayLike, level: float, most: ArrayLike = 1.0, top: flo
 _TESTED_PER_RUNG = 4  # tested positions per rung of the ladder
 CHEAPER = 1e-6  # share by which a bill must be below today's, more than the rounding of float32
 _HELD_OUT = 0.5  # share of the queries that is held out for a guarantee, if there is no second log
-_FEWEST_SHARED = 3  # shared queries that count as an overlap
+_MIN_SHARED_QUERIES = 3  # shared queries that count as an overlap
 
 
 class OverlapWarning(UserWarning):
@@ -196,7 +196,7 @@ def overlap(log: Log, tuned: Any) -> Overlap:
     by_chance = sum(occurrences[rows[name]] for name in common) / max(len(old_rows), 1)
     most = max(3 * by_chance, by_chance + 5 * math.sqrt(by_chance))  # three times, and five standard deviations
     equal = frozenset(name for name in common if rows[name] == old_rows[name])
-    if len(equal) <= _FEWEST_SHARED - 1 + most:
+    if len(equal) <= _MIN_SHARED_QUERIES - 1 + most:
         return Overlap(0, n, covers_log=False)
     return Overlap(len(equal), n, len(equal) == n, equal)
 
@@ -224,7 +224,7 @@ def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
     >>> tuned_on.n_queries, tested.n_queries
     (150, 150)
     """
-    _limit_of(spec)
+    _read_limit(spec)
     if held_out is not None:
         held_out = held_out.select(log.models)
         require_unseen(held_out, log)
@@ -296,7 +296,7 @@ class LadderTest:
         tested = take_hand_labelled(log) if tuned_on is None else log
         asked = np.asarray(policies.members).any(0) | (tuned_on is not None)
         names = [frontier.models[j] for j in np.flatnonzero(asked)]
-        rival_models = () if today is None else models_of(today)
+        rival_models = () if today is None else list_models(today)
         names += [name for name in rival_models if name not in names]
         require_complete(tested.select(names), "the test of a guarantee")
         complete = np.flatnonzero(tested.select(names).complete)
@@ -377,7 +377,7 @@ class Certificate:
     """The policy to deploy, a ladder at the position; its `provenance["guarantee"]` holds the figures below."""
     position: float
     """Position of the policy on the frontier's ladder; 0 is the cheapest rung."""
-    n: int
+    n_queries: int
     """Number of held-out queries that count: every model that may be asked has answered them."""
     errors: float
     """Number of wrong answers of the policy on these queries, rounded if lots or judges decide; with scores, the sum of
@@ -401,20 +401,21 @@ class Certificate:
     def describe(self, noun: str) -> str:
         """Describe the guarantee and its held-out queries in words; `noun` names the kind of error."""
         abstained = f" and abstained on {self.abstentions:,}" if self.abstentions else ""
-        figures = f"{percent(self.errors / self.n)} {noun}"
+        figures = f"{percent(self.errors / self.n_queries)} {noun}"
         if self.error_difference is not None:
             more = "more" if self.error_difference > 0 else "less"
             figures += f", {abs(100 * self.error_difference):.1f} points {more} than today's"
-        test = f"on {self.n:,} queries held out for the test it had {figures}{abstained}{self._gap_to_expected()}"
+        figures += abstained + self._gap_to_expected()
+        test = f"on {self.n_queries:,} queries held out for the test it had {figures}"
         return f"guaranteed with {100 * self.confidence:.4g} % confidence: the target is kept; {test}"
 
     def _gap_to_expected(self) -> str:
         """Say whether chance explains a difference of a point or more from the error that the tuning expects."""
-        observed, expected = self.errors / self.n, self.policy.expected.get("error")
+        observed, expected = self.errors / self.n_queries, self.policy.expected.get("error")
         if expected is None or self.abstentions or abs(observed - expected) < 0.01:
             return ""
-        tuned_on = max(recorded_count(self.policy.provenance, "complete_queries", self.n), 1)
-        se = math.sqrt(expected * (1 - expected) * (1 / self.n + 1 / tuned_on))
+        tuned_on = max(recorded_count(self.policy.provenance, "complete_queries", self.n_queries), 1)
+        se = math.sqrt(expected * (1 - expected) * (1 / self.n_queries + 1 / tuned_on))
         is_chance = abs(observed - expected) <= 1.96 * se
         verdict = "chance explains the difference" if is_chance else "more than chance explains"
         return f", where {percent(expected)} was expected: {verdict}"
@@ -461,19 +462,19 @@ def certify(
     >>> train, held_out = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
     >>> frontier = rcjax.tune(train, intervals=False).frontier
     >>> certificate = rcjax.certify(frontier, held_out, max_error=0.3)
-    >>> certificate.n, certificate.errors / certificate.n < certificate.error_bound <= 0.3
+    >>> certificate.n_queries, certificate.errors / certificate.n_queries < certificate.error_bound <= 0.3
     (300, True)
     >>> certificate.policy.provenance["guarantee"]["confidence"]
     0.95
     """
     spec = Spec.merge(spec, fields)
     spec = spec if spec.confidence is not None else dataclasses.replace(spec, confidence=0.95)
-    target, confidence = _limit_of(spec)
+    target, confidence = _read_limit(spec)
     level = 1 - confidence
     for tuned in (frontier, *([] if tuned_on is None else [tuned_on])):
         require_unseen(log, tuned)
     today, bill = (None, math.inf) if spec.match is None else _today_and_bill(frontier, log, spec.today, tuned_on)
-    others = [] if today is None else [name for name in models_of(today) if name not in frontier.models]
+    others = [] if today is None else [name for name in list_models(today) if name not in frontier.models]
     log = log.select([*frontier.models, *others])
     counts_judges = spec.judged and log.hand_labels is not None
     test = LadderTest.of(frontier, log, _with_judges(log, tuned_on) if counts_judges else None, today)
@@ -506,11 +507,11 @@ def _today_and_bill(
             place = queries.models.index(today)
             bill *= float(queries.single_cost[place] / np.asarray(queries.cost, float)[place])
         return today, bill
-    queries = queries if {*models_of(today)} <= {*queries.models} else log
-    return today, QueryLosses.of(today, comparable_log(queries, [today])).means[1]
+    queries = queries if {*list_models(today)} <= {*queries.models} else log
+    return today, QueryLosses.of(today, take_shared_queries(queries, [today])).means[1]
 
 
-def _limit_of(spec: Spec) -> tuple[Target, float]:
+def _read_limit(spec: Spec) -> tuple[Target, float]:
     """Return (the limit to guarantee, the confidence). Raises ValueError if one is out of range."""
     target, confidence = spec.target, float(spec.confidence or 0.0)
     if target is None or target.name not in ("max_error", "match"):
@@ -523,14 +524,14 @@ def _limit_of(spec: Spec) -> tuple[Target, float]:
 
 
 def _certificate(frontier: Frontier, test: LadderTest, position: float, spec: Spec) -> Certificate:
-    target, confidence = _limit_of(spec)
+    target, confidence = _read_limit(spec)
     record = Spec(max_error=spec.max_error, match=spec.match, confidence=confidence, judged=spec.judged)
     policy = with_spec(frontier.ladder(position, target), record)
     terms = test.at([position])
     lost = float(terms.wrong.sum())
     losses, added = test.losses([position])
     figures = {
-        "n": terms.wrong.size,
+        "n_queries": terms.wrong.size,
         "errors": lost if test.tested.scores is not None else round(lost),
         "abstentions": round(float(terms.abstained.sum())),
         "error_bound": test.error_bound(position, 1 - confidence, target.value),

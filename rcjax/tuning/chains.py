@@ -19,7 +19,7 @@ from rcjax.solving.frontier.points import ALWAYS_ANSWER
 from rcjax.tuning.candidates import Blending, Candidates, TrainingRows, blend_labels
 
 #: Most models in a chain.
-LONGEST_CHAIN = 8
+MAX_CHAIN_LENGTH = 8
 
 _MAX_TRIPLES = 2_500  # of models: 25 models have 2,300
 
@@ -126,7 +126,7 @@ def _threshold_between_top_values(confidence: np.ndarray) -> float:
 def _grow_chain(first: int, sums: _DeferredSums) -> list[tuple[int, ...]]:
     """Grow a chain from one model greedily, and return its prefixes of three or more models."""
     chain = (first,)
-    while len(chain) < LONGEST_CHAIN and (later := range(chain[-1] + 1, sums.k)):
+    while len(chain) < MAX_CHAIN_LENGTH and (later := range(chain[-1] + 1, sums.k)):
         right, cost = sums.deferred_by(chain)[:2]
         worth = (right[later] - right[chain[-1]]) / np.maximum(cost[later], np.finfo(float).tiny)
         if worth.max() <= 0:

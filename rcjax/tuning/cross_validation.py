@@ -38,7 +38,7 @@ from rcjax.tuning.scoring import estimate_wrong, impute_query_cost, score_candid
 N_LAM, BUDGETS = 40, 24
 
 #: Least gain of agreement policies, averaged over all λ, as a share of the error + λ·cost of pairs.
-_LEAST_AGREEMENT_GAIN = 0.002
+_MIN_AGREEMENT_GAIN = 0.002
 
 #: Number of standard errors below 0 at which the held-out labels contradict a gain.
 _CONTRADICTION = 3.0
@@ -114,13 +114,13 @@ class ChosenPolicies(NamedTuple):
         return ChosenPolicies(self.rungs.padded(), weights)
 
 
-def choose(table: Candidates, targets: Targets) -> ChosenPolicies:
+def choose_mixtures(table: Candidates, targets: Targets) -> ChosenPolicies:
     """Choose a policy for each target: a corner of the hull for a λ, a mixture of two corners for a budget.
 
     >>> models = dict.fromkeys(("first", "second", "third"), np.arange(3))
     >>> zeros = dict.fromkeys(("threshold", "fallback", "abstention"), np.zeros(3))
     >>> table = Candidates(3, **models, **zeros, penalty=np.array([0.3, 0.2, 0.1]), cost=np.array([1.0, 2.0, 9.0]))
-    >>> choose(table, Targets(np.array([0.05]), np.array([1.5]))).weights.tolist()
+    >>> choose_mixtures(table, Targets(np.array([0.05]), np.array([1.5]))).weights.tolist()
     [[0.0, 1.0, 0.0], [0.5, 0.5, 0.0]]
     """
     rungs = table.rungs()
@@ -129,7 +129,7 @@ def choose(table: Candidates, targets: Targets) -> ChosenPolicies:
     return ChosenPolicies(rungs, position_weights(positions, len(rungs.cost)))
 
 
-def choose_unmixed(table: Candidates, targets: Targets) -> ChosenPolicies:
+def choose_single_candidates(table: Candidates, targets: Targets) -> ChosenPolicies:
     """Choose one candidate for each target, without mixtures; the cheapest if no candidate is within a budget."""
     fits = table.cost <= targets.budgets[:, None]
     within = np.where(fits.any(1), np.where(fits, table.penalty, np.inf).argmin(1), table.cost.argmin())
@@ -181,7 +181,7 @@ class SetGain(NamedTuple):
         A wrong admission of agreement policies costs little, as single models and pairs stay in the table.
         """
         is_plausible = self.by_labels.mean > -_CONTRADICTION * self.by_labels.se
-        return bool(self.overall.mean > _LEAST_AGREEMENT_GAIN and is_plausible)
+        return bool(self.overall.mean > _MIN_AGREEMENT_GAIN and is_plausible)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -333,7 +333,7 @@ class CrossValidatedLosses(NamedTuple):
         )
 
 
-def targets_of(log: Log) -> Targets:
+def choose_targets(log: Log) -> Targets:
     """Return λ at which policies differ, and budgets from the cheapest model's bill to 1.2 times the dearest bill."""
     cost = np.asarray(log.comparable.cost, float)
     low, high = float(np.asarray(log.comparable.single_cost, float).min()), float(cost.max())
@@ -360,7 +360,7 @@ def cross_validate(log: Log, model: FittedModel, blending: Blending, seed: int =
         seed: seed of the deals.
     """
     deals = min(max(_REPEATED_QUERIES // log.n_queries, 1), _MAX_DEALS)
-    targets = targets_of(log)
+    targets = choose_targets(log)
     losses = [_cross_validate_deal(log, model, blending, targets, _MAX_DEALS * seed + deal) for deal in range(deals)]
     penalty, bill, estimated, in_sample = (np.mean(figures, axis=0) for figures in zip(*losses, strict=True))
     by_labels, by_estimates = (Penalties(figure[0], figure[-1]) for figure in (penalty, estimated))
@@ -447,11 +447,11 @@ def _choose_on_other_folds(
     pairs, agreement = score_candidates(
         calibrators, training, impute_query_cost(log), blending, log.has_enough_complete
     )
-    choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
+    choices = [choose_single_candidates(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
     if len(log.models) > 1:
-        choices.append(choose(pairs, targets))
+        choices.append(choose_mixtures(pairs, targets))
     if has_agreement:
-        choices.append(choose(pairs if agreement is None else join([pairs, agreement]), targets))
+        choices.append(choose_mixtures(pairs if agreement is None else join([pairs, agreement]), targets))
     choices = [choice.padded() for choice in choices]
     if not has_agreement:
         return calibrators, choices, None

@@ -378,7 +378,7 @@ class ModelSearch:
         return tune_draw
 
 
-def search_of(spec: Spec) -> LabelSearch | ModelSearch:
+def make_search(spec: Spec) -> LabelSearch | ModelSearch:
     """Return the search that a spec names. Raises ValueError for a search by `minimise`: a spec has no objective."""
     if spec.has_own_objective:
         raise ValueError("to search again rcjax.solving.minimise needs its objective: give held-out queries instead")

@@ -55,12 +55,12 @@ from rcjax.tuning.certify import CHEAPER, Certificate, certify, loss_terms_of_ru
 from rcjax.tuning.replaying.comparing import (
     ModelOrPolicy,
     QueryLosses,
-    comparable_log,
     paired_error,
     single_model_figures,
+    take_shared_queries,
 )
 from rcjax.tuning.replaying.replay import Replay, error_interval, replay
-from rcjax.tuning.search import search_of
+from rcjax.tuning.search import make_search
 
 _TRIED_PER_RUNG = 20  # positions tried from each rung to the next
 
@@ -105,7 +105,7 @@ def policy_for_target(frontier: Frontier, log: Log, held_out: Log | None, spec: 
     return TargetPolicy(frontier.policy_for(spec.target))
 
 
-class Margins(NamedTuple):
+class TodayDifferences(NamedTuple):
     """The differences of P positions on a ladder from today's policy, from the cheapest rung to the dearest."""
 
     position: np.ndarray  # (P,) position on the ladder
@@ -132,7 +132,7 @@ class Margins(NamedTuple):
         The result is None if no position is expected to keep to it.
 
         >>> one = np.ones(1)
-        >>> Margins(0 * one, one, one > 0, 0.002 * one, 0.01 * one, 300).labels_needed(0.01)
+        >>> TodayDifferences(0 * one, one, one > 0, 0.002 * one, 0.01 * one, 300).labels_needed(0.01)
         1269
         """
         room = margin - self.error_difference
@@ -144,7 +144,7 @@ class Margins(NamedTuple):
         return needed if needed <= _MAX_LABELS else None
 
 
-def margins(frontier: Frontier, log: Log, today: ModelOrPolicy) -> Margins:
+def compare_positions(frontier: Frontier, log: Log, today: ModelOrPolicy) -> TodayDifferences:
     """Compare the ladder of a frontier with today's model or policy on the log tuned on.
 
     Args:
@@ -153,7 +153,7 @@ def margins(frontier: Frontier, log: Log, today: ModelOrPolicy) -> Margins:
         today: a model of the log, or a policy over its models.
     """
     rungs = frontier.rung_indices
-    shared = comparable_log(log, [*frontier.models, today])
+    shared = take_shared_queries(log, [*frontier.models, today])
     walked = shared.select(frontier.models)
     terms = loss_terms_of_rungs(frontier, walked, walked.correct)
     loss = terms.penalty(frontier.abstain_price)
@@ -166,7 +166,7 @@ def margins(frontier: Frontier, log: Log, today: ModelOrPolicy) -> Margins:
     se = np.concatenate([paired_error(part @ loss - todays.penalty) for part in np.array_split(weights, 8)])
     compared = log.select([name for name in log.models if name in shared.models])
     queries = int((compared.labelled.any(1) & compared.complete).sum())
-    return Margins(position, cost, cost < bill * (1 - CHEAPER), expected - error, se, queries)
+    return TodayDifferences(position, cost, cost < bill * (1 - CHEAPER), expected - error, se, queries)
 
 
 def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> TargetPolicy:
@@ -186,13 +186,13 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
             return _certify_policy(frontier, log, held_out, spec)
         except InfeasibleError as problem:
             return _keep_today(frontier, log, spec, str(problem))
-    tested = margins(frontier, log, spec.today)
-    if (place := tested.cheapest(margin)) is not None:
-        policy = frontier.ladder(float(tested.position[place]), Target("match", margin))
-        return TargetPolicy(policy, notes=_note_cheaper(tested, place, log, spec))
-    needed = tested.labels_needed(margin)
+    differences = compare_positions(frontier, log, spec.today)
+    if (place := differences.cheapest(margin)) is not None:
+        policy = frontier.ladder(float(differences.position[place]), Target("match", margin))
+        return TargetPolicy(policy, notes=_note_cheaper(differences, place, log, spec))
+    needed = differences.labels_needed(margin)
     noun = "query" if log.hand_labels is None else "labelled query"
-    why = f"no cheaper policy is shown to keep to {format_points(margin)} on {count(tested.queries, noun)}"
+    why = f"no cheaper policy is shown to keep to {format_points(margin)} on {count(differences.queries, noun)}"
     if needed is None:
         hope = "and none is expected to with more labels: allow more, or log cheaper models"
     else:
@@ -200,15 +200,15 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     return _keep_today(frontier, log, spec, f"{why}, {hope}")
 
 
-def _note_cheaper(tested: Margins, place: int, log: Log, spec: Spec) -> tuple[str, ...]:
+def _note_cheaper(differences: TodayDifferences, place: int, log: Log, spec: Spec) -> tuple[str, ...]:
     """Return a note on the policies below the chosen place, and on what more labels might show; none at place 0."""
-    margin, labels = spec.match or 0.0, _MORE_LABELS * tested.queries
+    margin, labels = spec.match or 0.0, _MORE_LABELS * differences.queries
     if not place:
         return ()
     note = f"cheaper policies may have more than {format_points(margin)} more {log.error_kind.noun} than today's"
-    shown = tested.cheapest(margin, _MORE_LABELS)
+    shown = differences.cheapest(margin, _MORE_LABELS)
     if shown is not None and shown < place and labels <= _MAX_LABELS:
-        cost = spec.money(np.asarray(log.cost, float).tolist()).full(float(tested.cost[shown]))
+        cost = spec.money(np.asarray(log.cost, float).tolist()).full(float(differences.cost[shown]))
         note += f"; about {float(f'{labels:.2g}'):,.0f} labelled queries might show that one for {cost} has not"
     return (note,)
 
@@ -241,7 +241,7 @@ def _with_figures(policy: AbstractPolicy, log: Log, level: float | None) -> Abst
         log: the log; queries with the answers of all models of the policy count.
         level: probability of the intervals; None for no intervals.
     """
-    shared = comparable_log(log.comparable, [policy])
+    shared = take_shared_queries(log.comparable, [policy])
     figures = [_figures_on(shared, rung, replay(rung, shared), level) for rung in policy.rungs]
     # The costs of a ladder must rise, but a dearer rung may happen to cost less on this log.
     cost = np.array([expected["cost"] for expected in figures])
@@ -306,7 +306,7 @@ def single_policy(frontier: Frontier, log: Log, model: str, target: Target | Non
 
 
 #: Least number of queries of a segment with its own cascades; smaller segments use the cascades for all queries.
-LEAST_QUERIES = 60
+MIN_SEGMENT_QUERIES = 60
 
 
 class _SegmentCorners(NamedTuple):
@@ -346,17 +346,17 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> TargetPolicy:
     """
     segment = np.asarray(log.segment, object)
     counts = Counter(segment[log.complete].tolist())
-    named = sorted(name for name, queries in counts.items() if name and queries >= LEAST_QUERIES)
+    named = sorted(name for name, queries in counts.items() if name and queries >= MIN_SEGMENT_QUERIES)
     if not named:
         largest = max((queries for name, queries in counts.items() if name), default=0)
         most = f"with the answers of all models, the largest has {largest}"
-        problem = f"no segment of {spec.segment} has {LEAST_QUERIES} queries {most}"
+        problem = f"no segment of {spec.segment} has {MIN_SEGMENT_QUERIES} queries {most}"
         raise LogError(f"{log.source}: {problem}: tune without segments, or by a column with fewer")
     rest, n = ~np.isin(segment, named), counts.total()
     other = n - sum(counts[name] for name in named)
     parts = [_SegmentCorners.of(frontier, None, other / n, _shift_on(frontier, log, log.take(rest)) if other else 0.0)]
     for name in named:
-        frontier_of_segment = search_of(spec).find(log.take(segment == name), frontier.model).frontier
+        frontier_of_segment = make_search(spec).find(log.take(segment == name), frontier.model).frontier
         parts.append(_SegmentCorners.of(frontier_of_segment, name, counts[name] / n))
     level = None if frontier.bands is None else frontier.bands.level
     rungs = tuple(_with_spread(rung, log.comparable, level) for rung in _merge_corners(parts, frontier))

@@ -15,7 +15,7 @@ import numpy as np
 
 from rcjax._base.codec import Record, takes, to_json_value
 from rcjax._base.figures import Money, percent
-from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning, listed, near, warn_caller
+from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning, join_names, suggest_name, warn_caller
 from rcjax.logs.kept_sample import carried_log, with_carried_queries
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import MIN_QUERIES, describe_doubts, describe_oddities, odd_budget
@@ -43,15 +43,15 @@ from rcjax.tuning.replaying.comparing import (
     best_single_for,
     compare_policy,
     default_today,
-    models_of,
+    list_models,
     single_model_errors,
 )
 from rcjax.tuning.replaying.replay import Replay, replay
-from rcjax.tuning.search import SecondsFilter, search_of
+from rcjax.tuning.search import SecondsFilter, make_search
 from rcjax.tuning.target_policy import TargetPolicy, policy_for_target, single_policy
 
 _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models
-LEAST_GAIN = 0.001  # least gain, in errors, for which a cascade is preferred to a single model
+MIN_GAIN = 0.001  # least gain, in errors, for which a cascade is preferred to a single model
 _UNSPENT = 0.1  # least unspent share of a budget that gets a note
 _AT_LIMIT = 0.99  # share of a limit on the error from which an error counts as at the limit
 _ROUNDING = 1e-7  # tolerance: absolute for errors, relative for costs
@@ -200,7 +200,7 @@ class Tuned:
         has_agreement = any(rung.agreements for rung in policy.adjacent_rungs)
         candidate_set = CandidateSet.AGREEMENT if has_agreement else CandidateSet.PAIRS
         held_out, se = map(float, self.cross_validation.gain(candidate_set, target, costs))
-        is_supported = expected >= LEAST_GAIN and held_out >= -se
+        is_supported = expected >= MIN_GAIN and held_out >= -se
         return None if is_supported else UnsupportedGain(log.models[best], expected, held_out, se)
 
     @property
@@ -314,7 +314,7 @@ def _search(log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], A
     if spec.cascade is None and spec.budget is not None:
         _require_affordable(log, spec.budget, spec.period)
     with stage("fitting the model"):
-        model = search_of(spec).fit(log)
+        model = make_search(spec).fit(log)
     limit = None if spec.max_seconds is None else SecondsFilter.of(spec.max_seconds, log.select(model.models))
     drawing = f", and drawing the log again, {REPLICATES} times" if spec.intervals else ""
     with stage(f"choosing cascades{drawing}"):
@@ -331,7 +331,7 @@ def _tune_frontier(
     """Find the frontier of the policies that keep to a limit on seconds; None: of all policies."""
     if limit is not None:
         limit.require_any(model)
-    selection = search_of(spec).find(log, model, limit=limit)
+    selection = make_search(spec).find(log, model, limit=limit)
     frontier, cross_validation = selection.frontier, selection.cross_validation
     if spec.intervals and log.has_enough_complete:
         # Policies tuned on draws might not keep to the limit, so only the queries vary.
@@ -359,8 +359,8 @@ def resolve_today(log: Log, today: ModelOrPolicy | None) -> ModelOrPolicy:
     """Return today's model or policy: the given one, or the default. Raises LogError if the log lacks its answers."""
     if today is None:
         return default_today(log)
-    if absent := [name for name in models_of(today) if name not in log.models]:
-        problem = f"today's {absent[0]} is not a model of the log{near(absent[0], log.models)}"
+    if absent := [name for name in list_models(today) if name not in log.models]:
+        problem = f"today's {absent[0]} is not a model of the log{suggest_name(absent[0], log.models)}"
         problem += f": its models are {', '.join(log.models)}"
         raise LogError(f"{log.source}: {problem}")
     return today
@@ -537,7 +537,7 @@ def _restrict(log: Log, tuning: Tuning, intervals: bool | None) -> tuple[Tuning,
     `intervals` as for `retune`. Raises LogError if fewer than two models are left.
     """
     left = tuning.restrict_to(log.models)
-    absent = listed([name for name in tuning.models if name not in left.models])
+    absent = join_names([name for name in tuning.models if name not in left.models])
     if not left.can_search:
         raise LogError(f"{log.source}: it lacks {absent}: there are no two models left to tune")
     if intervals is not None:

@@ -118,7 +118,7 @@ def test_a_folder_that_cannot_be_written_to_and_a_full_disk_cost_nothing(folder,
 
 
 def test_the_folder_is_bounded_and_holds_files_of_others(folder, monkeypatch):
-    monkeypatch.setattr(compilation, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(compilation, "MAX_BYTES", 20_000)
     old = folder / f"{'0' * 64}.program"
     old.write_bytes(bytes(30_000))
     os.utime(old, (1, 1))

@@ -201,7 +201,7 @@ def test_a_guarantee_is_tested_on_queries_held_out(folder, tmp_path):
     assert "192 other queries are held out for the test of the guarantee." in " ".join(shown.split())
     assert "guaranteed with 90 % confidence: the target is kept" in " ".join(shown.split())
     guarantee = rcjax.load_policy(tmp_path / "policy.json").provenance["guarantee"]
-    assert (guarantee["n"], guarantee["max_error"]) == (192, 0.45)
+    assert (guarantee["n_queries"], guarantee["max_error"]) == (192, 0.45)
     assert guarantee["error_bound"] <= 0.45
 
 
@@ -391,7 +391,7 @@ def test_the_demo_is_marked_as_synthetic():
     assert document["synthetic"] is True
     assert len(shown.splitlines()) <= 26
     seen, promised = document["comparison"], document["promised"]
-    assert (seen["queries"], seen["fresh"], promised["fresh"]) == (10_000, True, False)
+    assert (seen["n_queries"], seen["fresh"], promised["fresh"]) == (10_000, True, False)
     assert seen["rivals"][0]["name"] == document["models"][-1] == document["policy"]["provenance"]["tuning"]["today"]
     assert f"{3e6 * seen['cost']:,.0f} " in shown
     assert "On 300 tuning queries, at 3,000,000 queries a month:" in shown

@@ -40,7 +40,7 @@ def judge(log, *arguments):
 @pytest.mark.thorough
 def test_diagnose_tests_the_promise_of_the_named_search(logs):
     own = [json.loads(judge(logs[0], "--json", *more)) for more in ([], ["--cascade", "full"])]
-    assert (own[0]["models"], own[0]["n"], own[0]["held_out"]) == (list(NAMES.values()), N, False)
+    assert (own[0]["models"], own[0]["n_queries"], own[0]["held_out"]) == (list(NAMES.values()), N, False)
     default, full = ({check["name"] for check in each["findings"]} for each in own)
     assert default == full <= {*FINDING_KINDS}
     assert [each["promise"]["search"] for each in own] == ["labels", "full"]
@@ -63,7 +63,7 @@ def test_a_diagnosis_shows_the_worst_check_of_each_kind(capsys):
             ("separation", f"{'a' * 30} & {'b' * 30}", 0.5, "bad"),
         )
     ]
-    found = {"models": ["a", "b"], "source": "x/log.csv", "n": 600, "held_out": False}
+    found = {"models": ["a", "b"], "source": "x/log.csv", "n_queries": 600, "held_out": False}
     found |= {"remarks": ["a remark"], "error_kind": "error", "findings": checks}
     show_diagnosis(found)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
@@ -85,7 +85,7 @@ def test_a_diagnosis_shows_the_worst_check_of_each_kind(capsys):
 
 # -- check
 
-FACTS = {"source": "a.csv", "policy_models": ["small"], "n": 300, "carried": 300, "tuned_on": 300}
+FACTS = {"source": "a.csv", "policy_models": ["small"], "n_queries": 300, "carried": 300, "tuned_on": 300}
 
 
 def one(verdict, figure=0.2, p_value=0.3, name="error"):

@@ -10,7 +10,7 @@ import pytest
 from helpers.call_samples import call, vary, write
 from helpers.command_line import rows_of, run, write_log
 
-from rcjax.cli.inputs import at_traffic_of
+from rcjax.cli.inputs import with_budget_per_query
 from rcjax.cli.options import BudgetOptions
 from rcjax.policy import load_policy
 from rcjax.policy.bills import new_bill
@@ -55,9 +55,9 @@ def test_money_for_a_month_is_in_the_file_and_retune_keeps_it(folder, calls):
     least = re.search(r"give --budget (\S+/month) or more", run("tune", folder / "log.csv", *too_little).stderr)[1]
     enough = run("tune", folder / "log.csv", "--budget", least, "--queries", "1e6/month", "--no-bands")
     assert enough.exit_code == 0, enough.stderr
-    follows, (told,) = at_traffic_of(folder / "fresh.csv", load_policy(out))  # no log of a service
+    follows, (told,) = with_budget_per_query(folder / "fresh.csv", load_policy(out))  # no log of a service
     assert (follows.budget, told.endswith("32,854 queries a day that it was tuned for")) == (pytest.approx(7e-5), True)
-    follows, (told,) = at_traffic_of(calls, load_policy(out))
+    follows, (told,) = with_budget_per_query(calls, load_policy(out))
     assert follows.budget == pytest.approx(70 / (300 * 365.25 / 12))
     assert told.endswith("at the 300 queries a day of this log")
     before = with_following(load_policy(out), follows=False, period=Period(70.0, "month"))

@@ -75,7 +75,7 @@ def test_the_comparison_is_on_the_weeks_that_are_checked(folder, tmp_path):
     log = tmp_path / "dated.csv"
     log.write_text("\n".join([f"{first},time", *dated]) + "\n")  # fourteen weeks
     found = json.loads(run("check", folder / "policy.json", log, "--no-retuning", "--json").stdout)
-    assert (found["window"]["weeks"], found["n"], found["comparison"]["queries"]) == (8, 112, 112)
+    assert (found["window"]["weeks"], found["n_queries"], found["comparison"]["n_queries"]) == (8, 112, 112)
 
 
 def test_a_drifted_policy_has_status_1_and_comes_with_advice(folder):
@@ -127,7 +127,7 @@ def test_files_without_answers_of_the_policys_models_or_without_times_are_counte
         "\n".join([header, *(f"o{row}" for row in rows)]).replace("small", "s").replace("large", "l") + "\n"
     )
     result = run("check", folder / "policy.json", dated, undated, "--no-retuning", "--json")
-    assert json.loads(result.stdout)["n"] == 100
+    assert json.loads(result.stdout)["n_queries"] == 100
     assert (
         result.stderr == "warning: dated.csv (2 files): queries are left out: 100 of undated.csv have no time, "
         "unlike others\n"

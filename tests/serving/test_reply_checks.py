@@ -20,7 +20,7 @@ from helpers.gateway_service import until
 from helpers.scripted_cascade import ask, script
 
 from rcjax._base.tokens import Price
-from rcjax.policy.decisions import comparable
+from rcjax.policy.decisions import canonical_answer
 from rcjax.policy.signals import Reply, ReplyCheck, SignalError
 from rcjax.policy.signals.answers import canonical_calls
 from rcjax.policy.signals.signal import record_signal, signal_from_record
@@ -236,7 +236,7 @@ def test_calls_are_held_to_the_tools_of_the_request():
                 reply = Reply(("",), tool_calls=tuple(calls))
                 reading, _ = await checks.reading(ReplyCheck("call"), ASKED, reply, {"tools": TOOLS} | options)
                 came.append(math.exp(reading.logprob))
-                key = comparable(reading.answer, "text")
+                key = canonical_answer(reading.answer, "text")
                 assert key == (canonical_calls(calls) if came[-1] else None)  # what is invalid agrees with nothing
             except SignalError as problem:
                 came.append(str(problem))

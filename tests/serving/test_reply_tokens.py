@@ -12,7 +12,7 @@ from rcjax.collecting.graders import Submission
 from rcjax.collecting.questions import Question
 from rcjax.collecting.right_answers import right_choice
 from rcjax.policy import Rule
-from rcjax.policy.decisions import comparable
+from rcjax.policy.decisions import canonical_answer
 from rcjax.policy.signals import Choice, MeanLogprob, SignalError
 from rcjax.serving.completions import read_reply
 
@@ -184,7 +184,7 @@ def test_the_confidence_is_that_of_the_answer_given():
     assert article.answer == "B"
     refusal = CHOICE.read(reply_of("I cannot say.", ("I", math.log(0.05), *top), (" cannot say.", -0.1)))
     assert (refusal.answer, refusal.logprob, refusal.likeliest) == near("", math.log(0.6), None)
-    assert comparable(refusal.answer, "choice") is None
+    assert canonical_answer(refusal.answer, "choice") is None
     assert not right_choice(Submission(Question("q", (), ("A",), ("A", "B")), "I cannot say.", refusal.answer))
     with pytest.raises(SignalError, match="the choice made, B, is not among the likeliest first tokens"):
         CHOICE.read(reply_of("The answer is B", ("The", -0.1, ("A", -3.0)), (" answer is B", -0.1)))

@@ -15,7 +15,7 @@ from rcjax.tuning import bootstrapping
 from rcjax.tuning.bootstrapping import bootstrap, percentile_intervals
 from rcjax.tuning.candidates import RESAMPLED_RUNGS
 from rcjax.tuning.scoring import estimate_blending
-from rcjax.tuning.search import search_of
+from rcjax.tuning.search import make_search
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -45,7 +45,7 @@ def test_pairs_by_labels_are_chosen_again_from_each_draw(log, selected):
     """The corners of the hull of all pairs and models."""
     frontier, _ = selected
     draws, blending = draws_of(0, N, B), estimate_blending(log, fit_calibrated(log).calibrators)
-    again = search_of(frontier.spec).draw_tuner(frontier, log)
+    again = make_search(frontier.spec).draw_tuner(frontier, log)
     for draw in draws:
         _, policies = again(draw)
         assert policies.first.shape == (RESAMPLED_RUNGS,)
@@ -64,7 +64,7 @@ def test_at_prices_pairs_are_chosen_again_from_each_draw_as_the_whole_log_judges
     fold = np.arange(N) % 5
     draws = np.stack([np.flatnonzero(fold != number) for number in range(5)])
     again, pairs, blending = (
-        search_of(bare.spec).draw_tuner(bare, log, np.arange(6)),
+        make_search(bare.spec).draw_tuner(bare, log, np.arange(6)),
         0,
         estimate_blending(log, fit_calibrated(log).calibrators),
     )
@@ -123,7 +123,7 @@ def test_cascades_of_the_model_are_solved_again_from_each_draw(three):
     log, model = three
     frontier = rcjax.solve_frontier(model, lam=np.geomspace(1e-3, 0.02, 4))
     draws = draws_of(0, N, 20)
-    tune_again = search_of(frontier.spec).draw_tuner(frontier, log, np.arange(4))
+    tune_again = make_search(frontier.spec).draw_tuner(frontier, log, np.arange(4))
     differences = []
     for b in range(4):
         again, (calibrators, policies) = rcjax.fit(log.take(draws[b])), tune_again(draws[b])

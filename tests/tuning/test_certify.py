@@ -78,7 +78,7 @@ def test_the_position_is_that_of_a_plain_loop(model, seed):
         return
     found = certify(frontier, log, max_error=limit, confidence=confidence)
     lost = losses(log, position)
-    assert (found.position, found.n, found.errors) == (position, N, round(lost.sum()))
+    assert (found.position, found.n_queries, found.errors) == (position, N, round(lost.sum()))
     assert found.error_bound == upper_limit(lost, 1 - confidence, top=limit) <= limit
     assert (found.policy.position, found.policy.budget) == (position, None)
     assert [rung.models for rung in found.policy.rungs] == [(name,) for name in model.models]
@@ -96,7 +96,7 @@ def test_the_policy_carries_the_guarantee(model, tmp_path):
     guarantee = rcjax.load_policy(tmp_path / "policy.json").provenance["guarantee"]
     data = {name: value for name, value in vars(found).items() if name not in ("policy", "position", "match")}
     assert guarantee == data | {"source": "made", "digest": log.digest}
-    assert (guarantee["max_error"], guarantee["confidence"], guarantee["n"]) == (0.2, 0.9, N)
+    assert (guarantee["max_error"], guarantee["confidence"], guarantee["n_queries"]) == (0.2, 0.9, N)
     assert found.policy.provenance["digest"] == model.provenance["digest"]  # and what was fitted on what
 
 
@@ -107,7 +107,7 @@ def test_the_error_that_was_seen_stands_beside_the_expected_one(model, more, sai
     """A reader must not find two errors on one screen, and no word of why."""
     certificate = certify(singles(model, ERROR), wrong(100, 80, 60, 40, 20), max_error=0.45, confidence=0.9)
     expected = certificate.policy.expected["error"]
-    seen = dataclasses.replace(certificate, errors=round((expected + more) * certificate.n))
+    seen = dataclasses.replace(certificate, errors=round((expected + more) * certificate.n_queries))
     message = f"it had {100 * (expected + more):.1f} % error"
     assert seen.describe("error").endswith(
         f"{message}, where {100 * expected:.1f} % was expected: {said}" if said else message

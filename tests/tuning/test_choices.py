@@ -8,7 +8,7 @@ from test_candidates import QUERY_COST, K, random_log, score_jitted
 from tiers import examples
 
 from rcjax.tuning.candidates import RESAMPLED_RUNGS, Candidates
-from rcjax.tuning.cross_validation import Targets, choose, choose_unmixed
+from rcjax.tuning.cross_validation import Targets, choose_mixtures, choose_single_candidates
 from rcjax.tuning.scoring import _undominated
 
 
@@ -26,7 +26,7 @@ def made(seed, count, levels):
 def test_no_mixture_of_two_candidates_is_better_than_the_choice(seed, count, levels):
     table = made(seed, count, levels)
     targets = Targets(np.geomspace(0.01, 100, 9), np.linspace(-0.1, 1.1, 13))
-    choice, one = choose(table, targets), choose_unmixed(table, targets)
+    choice, one = choose_mixtures(table, targets), choose_single_candidates(table, targets)
     assert len(choice.rungs.cost) <= RESAMPLED_RUNGS
     np.testing.assert_allclose(choice.weights.sum(1), 1, rtol=1e-12)
     assert ((choice.weights > 0).sum(1) <= 2).all()

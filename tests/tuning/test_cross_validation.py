@@ -22,8 +22,8 @@ from rcjax.tuning.cross_validation import (
     Gain,
     SetGain,
     Targets,
+    choose_targets,
     cross_validate,
-    targets_of,
 )
 from rcjax.tuning.scoring import _score_agreement, _score_pairs, calibrate_padded_rows, estimate_blending
 
@@ -44,16 +44,16 @@ def losses_of(log, blending, seed):
 
 def test_targets_run_from_the_cheapest_bill_beyond_the_dearest():
     log = make_log(N, 3, seed=1)
-    targets = targets_of(log)
+    targets = choose_targets(log)
     bills = np.asarray(log.query_cost).mean(0)
     np.testing.assert_allclose(targets.lam, lam_range(bills, N_LAM), rtol=1e-12)
     assert targets.budgets[[0, -1]] == pytest.approx([bills.min(), 1.2 * bills.max()])
     np.testing.assert_allclose(
         np.diff(np.log(targets.budgets)), np.log(1.2 * bills.max() / bills.min()) / (BUDGETS - 1)
     )
-    free = targets_of(make_log(N, 2, seed=1, query_cost=np.array([0.0, 2.0])))
+    free = choose_targets(make_log(N, 2, seed=1, query_cost=np.array([0.0, 2.0])))
     assert (free.budgets > 0).all()
-    assert np.isfinite(targets_of(make_log(N, 2, seed=1, query_cost=np.zeros(2))).budgets).all()
+    assert np.isfinite(choose_targets(make_log(N, 2, seed=1, query_cost=np.zeros(2))).budgets).all()
 
 
 def on_complete(rows):

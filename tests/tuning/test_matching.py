@@ -13,7 +13,7 @@ from rcjax.policy.spec import Spec, Target, recorded_tuning
 from rcjax.solving.frontier.frontier import InfeasibleError
 from rcjax.tuning.certify import hold_out
 from rcjax.tuning.replaying.comparing import compare_policy, default_today
-from rcjax.tuning.target_policy import Margins, margins
+from rcjax.tuning.target_policy import TodayDifferences, compare_positions
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
@@ -27,7 +27,7 @@ def log(float64):
 
 def test_the_policy_stands_at_the_cheapest_position_that_keeps_to_the_margin(log):
     tuned = rcjax.tune(log, match=0.03, today=BEST, intervals=False)
-    found = margins(tuned.frontier, log, BEST)
+    found = compare_positions(tuned.frontier, log, BEST)
     kept = found.is_cheaper & (found.error_difference + 1.645 * found.se <= 0.03)
     assert 0 < kept.sum() < len(kept)
     assert tuned.policy.position == pytest.approx(found.position[kept][0])
@@ -41,7 +41,7 @@ def test_the_policy_stands_at_the_cheapest_position_that_keeps_to_the_margin(log
 def test_differences_are_those_of_replays(log):
     """At each rung: what it answers, query by query, beside the model."""
     tuned = rcjax.tune(log, match=0.03, today=BEST, intervals=False)
-    found = margins(tuned.frontier, log, BEST)
+    found = compare_positions(tuned.frontier, log, BEST)
     for number, point in enumerate(tuned.frontier.rung_indices):
         today = compare_policy(tuned.frontier.policy_at(int(point)), log, BEST).today
         at = int(np.flatnonzero(found.position == number)[0])
@@ -71,7 +71,7 @@ def test_todays_stays_with_advice_if_no_cheaper_policy_keeps_to_the_margin(log):
 
 def test_the_number_of_labels_that_might_show_a_cheaper_policy():
     one = np.ones(3)
-    found = Margins(
+    found = TodayDifferences(
         np.arange(3.0), np.arange(3.0), np.array([True, True, False]), 0.002 * one, np.array([0.02, 0.01, 1e-9]), 300
     )
     assert found.labels_needed(0.01) == int(np.ceil(300 * (1.645 * 0.01 / 0.008) ** 2))
@@ -86,7 +86,7 @@ def test_labels_are_counted_and_not_queries():
     judged = judged_log(300, labels=60, kind="fair", seed=1)
     tuned = rcjax.tune(judged, match=0.0, today=BEST, intervals=False)
     assert any("to keep to 0 points on 60 labelled queries" in note for note in tuned.notes)
-    assert margins(tuned.frontier, judged, BEST).queries == 60
+    assert compare_positions(tuned.frontier, judged, BEST).queries == 60
 
 
 def test_the_reference_of_a_log_is_todays(log):
@@ -199,7 +199,7 @@ def test_a_guarantee_of_the_difference_is_by_queries_held_out():
     tuned = rcjax.tune(big, match=0.05, today=BEST, confidence=0.9, intervals=False)
     certificate = tuned.certificate
     assert (certificate.match, certificate.max_error, certificate.confidence) == (0.05, None, 0.9)
-    assert certificate.n == tuned.held_out.n_queries == 800
+    assert certificate.n_queries == tuned.held_out.n_queries == 800
     assert -0.05 < certificate.error_bound <= 0.05
     seen = compare_policy(tuned.policy, tuned.held_out, BEST)
     assert seen.today.error_difference < certificate.error_bound

@@ -54,7 +54,7 @@ def test_all_figures_are_of_the_queries_that_every_model_answered(log):
     expected = tuned.policy.expected
     assert expected["error_low"] <= expected["error"] <= expected["error_high"]
     again = compare_policy(tuned.policy, log)  # as `rcjax evaluate` replays it
-    assert again.queries == complete.n_queries
+    assert again.n_queries == complete.n_queries
     assert again.cost == pytest.approx(expected["cost"], rel=1e-5)
 
 
@@ -66,9 +66,9 @@ def test_a_check_counts_the_queries_that_figures_are_of(lacking):
     policy = rcjax.tune(log, error_cost=1e-4, intervals=False).policy
     assert policy.models == ("m0",)
     check = rcjax.check_policy(policy, fresh, retuning=False)
-    assert check.n == fresh.complete.sum() < N
+    assert check.n_queries == fresh.complete.sum() < N
     assert check.error.observed == pytest.approx(1 - np.asarray(fresh.correct)[fresh.complete, 0].mean())
-    assert f"{N - check.n} of {N} queries lack the answer of some model, and do not count" in check.remarks
+    assert f"{N - check.n_queries} of {N} queries lack the answer of some model, and do not count" in check.remarks
 
 
 def test_what_figures_leave_out_is_counted(log):

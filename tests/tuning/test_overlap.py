@@ -106,7 +106,7 @@ def test_single_precision_carries_what_double_precision_reads(splits, policy):
 @pytest.mark.thorough
 def test_no_guarantee_rests_on_what_was_tuned_on(splits, frontier):
     train, test = splits
-    assert rcjax.certify(frontier, test, max_error=0.4, tuned_on=train).n == 1000
+    assert rcjax.certify(frontier, test, max_error=0.4, tuned_on=train).n_queries == 1000
     with pytest.raises(LogError, match=r"all of its queries were tuned on: certify on queries that were"):
         rcjax.certify(frontier, train.take(slice(199)), max_error=0.4)
     with pytest.raises(LogError, match=r"at least 5 of its 1,000 queries were tuned on"):
@@ -121,7 +121,7 @@ def test_a_check_leaves_them_out_and_refuses_the_whole(splits, policy):
     found = rcjax.check_policy(policy, with_copies(test, train, 20), retuning=False)
     assert found.remarks[0].startswith("20 of 1,000 queries were tuned on: left out; as 300 were tuned on, others may")
     rest = rcjax.check_policy(policy, test.take(slice(20, None)), retuning=False)
-    assert (found.n, found.error, found.decision) == (980, rest.error, rest.decision)
+    assert (found.n_queries, found.error, found.decision) == (980, rest.error, rest.decision)
     assert not any("tuned on" in remark for remark in rcjax.check_policy(policy, test, retuning=False).remarks)
     for whole in (train, train.select(policy.models)):
         with pytest.raises(LogError, match="all of its queries were tuned on"):

@@ -82,7 +82,7 @@ def test_a_guarantee_counts_labels_by_hand_only():
     frontier = rcjax.solve_frontier(rcjax.fit(log))
     certificate = rcjax.certify(frontier, fresh, max_error=0.4)
     alone = rcjax.certify(frontier, take_hand_labelled(fresh), max_error=0.4)
-    assert (certificate.n, certificate.errors, certificate.position) == (250, alone.errors, alone.position)
+    assert (certificate.n_queries, certificate.errors, certificate.position) == (250, alone.errors, alone.position)
 
 
 @pytest.mark.thorough
@@ -93,7 +93,7 @@ def test_a_guarantee_with_judges_needs_a_log_that_knows_them():
         with pytest.raises(ValueError, match="needs tuned_on"):
             rcjax.certify(frontier, fresh, max_error=0.4, judged=True, tuned_on=known)
     certificate = rcjax.certify(frontier, fresh, max_error=0.4, judged=True, tuned_on=log)
-    assert certificate.n == 600
+    assert certificate.n_queries == 600
     assert certificate.error_bound <= 0.4
 
 

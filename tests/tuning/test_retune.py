@@ -13,7 +13,7 @@ from rcjax.logs.kept_sample import with_carried_queries
 from rcjax.model.label_outcomes import deal_folds
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.spec import Target, recorded_tuning
-from rcjax.tuning.diagnostics.decision import comparable_tuning, held_out_gain
+from rcjax.tuning.diagnostics.decision import held_out_gain, retuning_terms
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-70b")
@@ -72,10 +72,10 @@ def test_retuning_warns_of_an_odd_log_at_the_line_of_its_caller(policy, logs):
 
 
 def test_a_new_policy_is_compared_at_the_price_of_the_target(policy, logs):
-    assert comparable_tuning(policy, logs[1]).lam == 1 / 0.003 != policy.expected["lam"]
+    assert retuning_terms(policy, logs[1]).lam == 1 / 0.003 != policy.expected["lam"]
     budget = with_provenance(policy, tuning={**policy.provenance["tuning"], "error_cost": None, "budget": 1e-4})
-    assert comparable_tuning(budget, logs[1]).lam == policy.expected["lam"]
-    assert comparable_tuning(policy, logs[1].select(MODELS[:1])).mendable
+    assert retuning_terms(budget, logs[1]).lam == policy.expected["lam"]
+    assert retuning_terms(policy, logs[1].select(MODELS[:1])).mendable
 
 
 def test_retune_uses_the_log_alone_if_no_queries_are_carried(policy, logs):
@@ -92,7 +92,7 @@ def test_a_guarantee_is_tested_again(logs):
     assert before.provenance["tuning"]["max_error"] == 0.5
     found = rcjax.retune(before, logs[1])
     guarantee = found.policy.provenance["guarantee"]
-    assert (guarantee["max_error"], guarantee["n"]) == (0.5, N / 2)
+    assert (guarantee["max_error"], guarantee["n_queries"]) == (0.5, N / 2)
     assert guarantee["confidence"] == pytest.approx(0.9)
     assert found.certificate.describe(found.log.error_kind.noun).startswith(
         "guaranteed with 90 % confidence: the target is kept; on 100 queries held out"
@@ -197,7 +197,7 @@ def test_abstentions_count_at_their_price_in_what_is_gained(logs):
 def test_too_few_labels_for_a_decision_are_refused(policy, logs):
     bare = with_provenance(policy, kept_sample=None)
     assert held_out_gain(bare, logs[1].take(slice(49))) is None
-    assert held_out_gain(policy, logs[1].take(slice(49))).n == N + 49  # with those that the policy carries
+    assert held_out_gain(policy, logs[1].take(slice(49))).n_queries == N + 49  # with those that the policy carries
     assert held_out_gain(policy, logs[1].select(MODELS[:1])) is None
 
 

@@ -15,7 +15,7 @@ from rcjax.tuning.candidates import RESAMPLED_RUNGS, Candidates
 from rcjax.tuning.cross_validation import CandidateSet
 from rcjax.tuning.replaying.walk import loss_terms_on_log
 from rcjax.tuning.scoring import estimate_blending
-from rcjax.tuning.search import LabelSearch, SecondsFilter, add_optimism, search_of, take_training_rows
+from rcjax.tuning.search import LabelSearch, SecondsFilter, add_optimism, make_search, take_training_rows
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -31,7 +31,7 @@ def log(float64):
 
 @pytest.fixture(scope="module")
 def by_labels():
-    return search_of(Spec())
+    return make_search(Spec())
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +46,13 @@ def frontier(log, model, by_labels):
 
 @pytest.mark.parametrize("cascade", ["full", (MODELS[:2],)])
 def test_a_spec_names_its_search(cascade):
-    assert search_of(Spec()) == LabelSearch(Spec())
-    assert search_of(Spec(cascade=cascade)).cascades == cascade
+    assert make_search(Spec()) == LabelSearch(Spec())
+    assert make_search(Spec(cascade=cascade)).cascades == cascade
 
 
 def test_an_objective_of_ones_own_cannot_be_searched_again():
     with pytest.raises(ValueError, match="needs its objective"):
-        search_of(Spec(cascade=OWN_OBJECTIVE))
+        make_search(Spec(cascade=OWN_OBJECTIVE))
 
 
 def test_single_models_are_counted_by_their_labels_and_cascades_with_their_optimism(log, frontier):
@@ -177,7 +177,7 @@ def test_too_few_queries_are_refused(log, by_labels):
 
 @pytest.mark.thorough
 def test_the_search_by_the_model_is_solve_frontier_without_cross_validation(log):
-    search = search_of(Spec(cascade="full"))
+    search = make_search(Spec(cascade="full"))
     model = search.fit(log)
     selection = search.find(log, model, lam=LAM)
     found = selection.frontier

@@ -7,7 +7,7 @@ import pytest
 from helpers.selection_references import make_log
 
 import rcjax
-from rcjax.tuning.search import search_of
+from rcjax.tuning.search import make_search
 
 pytestmark = pytest.mark.usefixtures("float64")
 N, K, PRICE = 90, 3, 0.2
@@ -62,7 +62,7 @@ def test_an_abstention_that_costs_an_error_changes_nothing(log, model):
 @pytest.mark.thorough
 def test_tuned_again_on_the_log_itself_the_policies_are_the_same(log, selection):
     frontier = selection.frontier
-    _, again = search_of(frontier.spec).draw_tuner(frontier, log, np.arange(len(LAM)))(np.arange(N))
+    _, again = make_search(frontier.spec).draw_tuner(frontier, log, np.arange(len(LAM)))(np.arange(N))
     np.testing.assert_array_equal(again.members, frontier.members)
     np.testing.assert_array_equal(again.actions, frontier.policies.actions)
     np.testing.assert_allclose(again.bounds, frontier.policies.bounds, rtol=1e-6)
@@ -80,10 +80,10 @@ def held_out(float64):
 def test_an_abstention_counts_at_its_price(whole, held_out):
     found = rcjax.certify(whole, held_out, max_error=0.25, confidence=0.9)
     seen = rcjax.replay(found.policy, held_out)
-    errors, abstentions = (round(float(share) * seen.n) for share in (seen.error, seen.abstention))
-    assert (found.errors, found.abstentions, found.n) == (errors, abstentions, seen.n)
+    errors, abstentions = (round(float(share) * seen.n_queries) for share in (seen.error, seen.abstention))
+    assert (found.errors, found.abstentions, found.n_queries) == (errors, abstentions, seen.n_queries)
     assert abstentions > 0
-    mean = (errors + PRICE * abstentions) / seen.n
+    mean = (errors + PRICE * abstentions) / seen.n_queries
     assert mean < found.error_bound <= 0.25
     guarantee = found.policy.provenance["guarantee"]
     assert (guarantee["abstentions"], guarantee["abstain_price"]) == (abstentions, PRICE)

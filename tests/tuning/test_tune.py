@@ -204,7 +204,7 @@ def test_a_guarantee_is_tested_on_queries_held_out(log):
     held_out, rest = log.split(0.5, seed=0)
     assert tuned.log.queries == rest.queries
     assert tuned.held_out.queries == held_out.queries
-    assert tuned.certificate.n == len(held_out.queries)
+    assert tuned.certificate.n_queries == len(held_out.queries)
     assert "guaranteed with 90 % confidence" in tuned.certificate.describe("error")
     fresh = rcjax.sample_log(200, seed=4).select(MODELS[::-1])  # its columns are found by their names
     other = rcjax.tune(log, max_error=0.5, confidence=0.9, held_out=fresh, intervals=False)

@@ -31,7 +31,7 @@ from rcjax.logs.importing.lines import (
     tokens_or_estimate,
     without_confidence,
 )
-from rcjax.policy.decisions import comparable
+from rcjax.policy.decisions import canonical_answer
 from rcjax.policy.signals import SignalError, Token, mean_logprob
 from rcjax.policy.signals.answers import INVALID, NO_CALL, canonical_calls, chosen_choice, format_calls
 from rcjax.policy.signals.replies import NO_LOGPROB, TokensError, logprob_of, read_tokens, token_content
@@ -101,7 +101,7 @@ def read_messages(prompt: Any) -> list[tuple[str, str]]:
         return [("user", prompt)] if prompt else []
     messages = prompt if isinstance(prompt, Sequence) else [prompt] if isinstance(prompt, Mapping) and prompt else []
     parts = [m if isinstance(m, Mapping) else {"content": m} for m in messages]
-    texts = [filter(None, [_text_of(part.get("content")), read_tool_calls(part)]) for part in parts]
+    texts = [filter(None, [_join_text(part.get("content")), read_tool_calls(part)]) for part in parts]
     return [(str(part.get("role") or "user"), "\n".join(text)) for part, text in zip(parts, texts, strict=True)]
 
 
@@ -120,7 +120,7 @@ def _write_calls(calls: Sequence[Mapping[str, Any]]) -> str | None:
     return (canonical_calls(calls) or INVALID + format_calls(calls)) if calls else None
 
 
-def _text_of(content: Any) -> str:
+def _join_text(content: Any) -> str:
     if isinstance(content, str) or content is None:
         return content or ""
     texts = []
@@ -208,7 +208,7 @@ def answer_or_key(answer: str | None, reply: str | None) -> Line:
     >>> answer_or_key("B", "ANSWER: B"), answer_or_key("42", "It is 42, I think.")
     ({'answer': 'B'}, {'answer_key': '42'})
     """
-    same = not reply or comparable(answer, "choice") in (None, comparable(reply, "choice"))
+    same = not reply or canonical_answer(answer, "choice") in (None, canonical_answer(reply, "choice"))
     return {"answer": answer} if same else {"answer_key": answer}
 
 

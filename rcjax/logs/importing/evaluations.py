@@ -20,7 +20,7 @@ import polars as pl
 from rcjax._base.figures import count, describe_unlikely_choices
 from rcjax._base.files import write_atomically
 from rcjax.logs.columns import ANSWERS, CACHED, TOKENS, WORDS, Scoring
-from rcjax.logs.errors import LeftOutWarning, LogError, brief, listed, near, warn_caller
+from rcjax.logs.errors import LeftOutWarning, LogError, join_names, shorten, suggest_name, warn_caller
 from rcjax.logs.importing.api_logs import BATCHES, LITELLM
 from rcjax.logs.importing.harnesses import HELM, INSPECT, LM_EVAL, PROMPTFOO
 from rcjax.logs.importing.lines import (
@@ -38,7 +38,7 @@ from rcjax.logs.importing.lines import (
 )
 from rcjax.logs.oddities import describe_missing_confidences
 from rcjax.logs.sources import TABLES
-from rcjax.policy.decisions import comparable
+from rcjax.policy.decisions import canonical_answer
 from rcjax.policy.signals.answers import canonical_json
 from rcjax.serving.call_log import has_failed
 
@@ -73,8 +73,9 @@ def collect_answers(
         unreadable += damaged if len(lines) > before else damaged[:1]
     table_columns = options.table_columns
     for name, column in options.columns.items() if table_columns else ():
-        problem = f"no table has this column{near(column, table_columns)}; there are {listed(sorted(table_columns))}"
-        require(column in table_columns, f"--column {name}={brief(column)}", problem)
+        hint = suggest_name(column, table_columns)
+        problem = f"no table has this column{hint}; there are {join_names(sorted(table_columns))}"
+        require(column in table_columns, f"--column {name}={shorten(column)}", problem)
     if not lines and unreadable:
         raise DamageError(unreadable[0])
     names = _final_names([*dict.fromkeys(line["model"] for line in lines)], options.rename)
@@ -90,12 +91,12 @@ def _read(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     is_known = options.format is None or options.format in by_name
     require(is_known, f"format {options.format!r:.60}", f"is unknown: choose {', '.join(by_name)}")
     try:
-        yield from (format_of(path) if options.format is None else by_name[options.format]).read(path, options)
+        yield from (detect_format(path) if options.format is None else by_name[options.format]).read(path, options)
     except DamageError as damage:
         yield damage
 
 
-def format_of(path: Path) -> Format:
+def detect_format(path: Path) -> Format:
     """Return the format of a file, by its content. Raises DamageError for an unknown format or an empty file."""
     try:
         with open(path, "rb") as file:
@@ -127,7 +128,7 @@ def _find_files(paths: Sequence[Path]) -> list[Path]:
 def _is_evaluation(file: Path) -> bool:
     """Return whether a file in a folder is an evaluation, even a damaged one. (A user must name tables.)"""
     try:
-        return file.suffix == ".eval" or format_of(file) is not TABLE
+        return file.suffix == ".eval" or detect_format(file) is not TABLE
     except LogError:
         return False
 
@@ -137,7 +138,7 @@ def _insert_sample(samples: list[Line], line: Line) -> None:
     line["sample"] = line.get("sample") or len(samples) + 1
     first = next((other for other in samples if other["sample"] == line["sample"]), None)
     if first is not None:
-        place = f"{line['place']}, model {brief(line['model'])}, query {brief(line['query'])}"
+        place = f"{line['place']}, model {shorten(line['model'])}, query {shorten(line['query'])}"
         raise LogError(f"{place}: was answered already in {first['place']}: leave one of the two out")
     samples.append(line)
     samples.sort(key=lambda sample: sample["sample"])
@@ -154,8 +155,10 @@ def _final_names(models: list[str], rename: Mapping[str, str]) -> dict[str, str]
     short = {model: model.rpartition("/")[2] or model for model in models}
     matches = {name: [model for model in models if name in (model, short[model])] for name in rename}
     for name, columns in matches.items():
-        problem = f"several models, {listed(columns)}" if columns else f"no model{near(name, models)}; there are "
-        require(len(columns) == 1, f"rename {brief(name)}", f"names {problem}{'' if columns else listed(models)}")
+        problem = (
+            f"several models, {join_names(columns)}" if columns else f"no model{suggest_name(name, models)}; there are "
+        )
+        require(len(columns) == 1, f"rename {shorten(name)}", f"names {problem}{'' if columns else join_names(models)}")
     renamed = {columns[0]: rename[name] for name, columns in matches.items()}
     counts = Counter(short[model] for model in models if model not in renamed)
     return {m: renamed.get(m, short[m] if counts[short[m]] == 1 else m) for m in models}
@@ -271,10 +274,10 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], options: ImportO
     scoring.require_scale("the files", np.array(scored, float))
     frame, notes = build_frame(rows, options, sampled=bool(sampled))
     if sampled:
-        fact = f"{listed(sampled)} answered each query several times: each answer has a row, with its sample number"
+        fact = f"{join_names(sampled)} answered each query several times: each answer has a row, with its sample number"
         notes.append(f"{fact}, and the share of equal answers becomes the confidence")
     signals = [
-        f"the confidence of {listed(models)} is {_NO_SIGNAL if signal is None else SIGNALS[signal]}"
+        f"the confidence of {join_names(models)} is {_NO_SIGNAL if signal is None else SIGNALS[signal]}"
         for signal, models in by_signal.items()
         if models
     ]
@@ -317,7 +320,7 @@ def _signal(model: str, lines: Sequence[Line]) -> str | None:
         return max(signals, key=signals.__getitem__, default=None)
     unusable = Counter(line["error"] for line in lines if line.get("error"))
     reason = f" ({_causes(unusable)})" if unusable else ""
-    problem = f"model {brief(model)}: no confidence can be read from its {count(len(lines), 'answer')}{reason}"
+    problem = f"model {shorten(model)}: no confidence can be read from its {count(len(lines), 'answer')}{reason}"
     advice = "run the evaluation again with log-probabilities (of Inspect: --logprobs, for choices --top-logprobs 5)"
     raise LogError(f"{problem}: {advice}, or with several samples of each answer (epochs, repeats), whose votes count")
 
@@ -328,7 +331,7 @@ def _model_rows(
     """Return the rows of a model, and count the answers left out by reason."""
     rows = []
     for line in lines:
-        place = f"{line['place']}, model {line['model']}, query {brief(line['query'])}"
+        place = f"{line['place']}, model {line['model']}, query {shorten(line['query'])}"
         label = score_to_label(line.get("correct"), options.score_max, place)
         if label is None and "correct" in line:
             left_out["without a score"] += 1
@@ -338,7 +341,7 @@ def _model_rows(
             line |= without_confidence(f"the files have only {SIGNALS[line['signal']]}")
         texts = {name: line.get(name) or "" for name in ANSWERS}
         texts = {name: canonical_json(text) or " ".join(text.split()) for name, text in texts.items()}  # of one line
-        answers = {name: text if comparable(text, "text") else None for name, text in texts.items()}
+        answers = {name: text if canonical_answer(text, "text") else None for name, text in texts.items()}
         no_answer = next((text for name, text in texts.items() if text and not answers[name]), None)
         rows.append(line | {"correct": label, "logprob": logprob, "lacks": no_answer, **answers})
     return rows
@@ -363,14 +366,14 @@ def _remarks(rows: Sequence[Line], by_choice: Sequence[str], options: ImportOpti
     remarks += [f"{count(n, 'answer')} of {model} ended at a limit of tokens" for model, n in truncated.items()]
     for model, number in Counter(row["model"] for row in rows if row["lacks"]).items():
         example = next(row["lacks"] for row in rows if row["lacks"] and row["model"] == model)
-        fact = f"{count(number, 'answer')} of {model} say that there is no answer ({brief(example)})"
+        fact = f"{count(number, 'answer')} of {model} say that there is no answer ({shorten(example)})"
         remarks.append(f"{fact}: they agree with no other answer")
     if unlabelled := sum(row["correct"] is None for row in rows):
         fact = f"the files have no labels of {count(unlabelled, 'answer')}: the column correct is empty"
         remarks.append(f"{fact}; give labels by --labels, or label by hand (rcjax label)")
     if any(row["correct"] not in (None, 0, 1) for row in rows):
         names = sorted({row["scorer"] for row in rows if row.get("scorer")})
-        scorers = f", by {listed(names)}," if names else ""
+        scorers = f", by {join_names(names)}," if names else ""
         full = "" if options.score_max == 1 else f", {options.score_max:g} as 1"
         remarks.append(f"scores from 0 to 1{scorers} are in the column score{full}")
     return remarks
@@ -436,7 +439,7 @@ def build_frame(rows: list[Line], options: ImportOptions, *, sampled: bool) -> t
     for row in rows if priced else ():  # `read_log` replaces a cost of 0 by the mean of the model's other costs
         row["cost"] = row.get("cost") or (0.0 if row["model"] in priced else None)
     if len(priced) < len(models) and counted:
-        of_models = f" of {listed(name for name in models if name not in priced)}" if priced else ""
+        of_models = f" of {join_names(name for name in models if name not in priced)}" if priced else ""
         notes.append(f"the files have no costs{of_models}: tune with --prices")
     elif len(priced) < len(models):
         advice = "a table needs a column cost, or input_tokens and output_tokens"

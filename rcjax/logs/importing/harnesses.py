@@ -51,7 +51,7 @@ from rcjax.logs.importing.lines import (
     tokens_or_estimate,
     without_confidence,
 )
-from rcjax.policy.decisions import comparable
+from rcjax.policy.decisions import canonical_answer
 from rcjax.policy.signals import SignalError
 from rcjax.policy.signals.answers import chosen_choice
 from rcjax.policy.signals.replies import NO_LOGPROB, TokensError, logprob_of, read_tokens
@@ -491,10 +491,10 @@ def _confidence_of_votes(texts: Sequence[str | None], answer: str | None) -> Lin
     >>> _confidence_of_votes(["a", "b", " A", None], "a"), _confidence_of_votes(["[invalid]"] * 2, "[invalid]")
     ({'logprob': -0.69..., 'signal': 'lm-eval'}, {})
     """
-    compared = comparable(answer, "text")
+    compared = canonical_answer(answer, "text")
     if len(texts) < 2 or compared is None:
         return {}
-    same = sum(comparable(text, "text") == compared for text in texts)
+    same = sum(canonical_answer(text, "text") == compared for text in texts)
     return {"logprob": math.log(same / len(texts)), "signal": _NAME}
 
 

@@ -47,7 +47,7 @@ from rcjax.logs.columns import (
     require_unique_columns,
     suggest_columns,
 )
-from rcjax.logs.errors import LogError, listed, near
+from rcjax.logs.errors import LogError, join_names, suggest_name
 from rcjax.logs.sources import SEPARATED, TABLES, TextFile, load_table, open_text
 from rcjax.policy.decisions import NO_CONFIDENCE
 from rcjax.serving.failures import lacks_answer
@@ -333,7 +333,7 @@ def _read_table(path: Path, options: ImportOptions) -> Iterator[Line]:
 def require_canonical(assigned: Mapping[str, str], canonical: tuple[str, ...]) -> None:
     """Refuse columns that are given for an unknown canonical name."""
     unknown = [name for name in assigned if name not in canonical]
-    require(not unknown, f"column {', '.join(unknown)}", f"is unknown: give some of {listed(canonical)}")
+    require(not unknown, f"column {', '.join(unknown)}", f"is unknown: give some of {join_names(canonical)}")
 
 
 def _read_source(
@@ -377,11 +377,13 @@ def _read_source(
 
 
 def _refuse_missing(name: str, column: str, place: str, columns: list[str]) -> NoReturn:
-    suggestion = suggest_columns(["logprob" if name == "confidence" else name], columns) or near(column, columns)
+    suggestion = suggest_columns(["logprob" if name == "confidence" else name], columns) or suggest_name(
+        column, columns
+    )
     advice = [f"name it, with --column {name}=…"]
     advice += ["add it without labels, where there are none yet"] if name == "correct" else []
     advice += ["give --format wide for columns of each model"] if any("|" in name for name in columns) else []
-    raise LogError(f"{place}: no column {column}{suggestion}: {', or '.join(advice)}; there are {listed(columns)}")
+    raise LogError(f"{place}: no column {column}{suggestion}: {', or '.join(advice)}; there are {join_names(columns)}")
 
 
 def _read_rows(rows: Rows, scorer: str | None) -> Iterator[Line]:
@@ -440,11 +442,11 @@ def _read_wide(path: Path, options: ImportOptions) -> Iterator[Line]:
         for name, alternatives in (_ROW_COLUMNS | _ENDINGS).items()
     }
     row_columns = {name: next(filter(columns.__contains__, names[name]), None) for name in _ROW_COLUMNS}
-    problem = f"no column names the query: name one, with --column query=…; there are {listed(columns)}"
+    problem = f"no column names the query: name one, with --column query=…; there are {join_names(columns)}"
     require(row_columns["query"] is not None, path.name, problem)
     models = _models(columns, {name: names[name] for name in _ENDINGS})
     advice = "each model needs a column of its name, and another such as NAME|cost"
-    require(bool(models), path.name, f"no columns of models: {advice}; there are {listed(columns)}")
+    require(bool(models), path.name, f"no columns of models: {advice}; there are {join_names(columns)}")
     for model, model_columns in models.items():
         assigned = {name: column for name, column in row_columns.items() if column is not None} | model_columns
         for line in _read_source(source, path.name, options, assigned, model):

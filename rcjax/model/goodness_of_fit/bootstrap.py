@@ -32,19 +32,19 @@ from rcjax.model.maximum_likelihood import fit_marginal
 SIGNIFICANCE_LEVEL = 0.05
 
 #: Queries that the bootstraps of marginals and copulas use at most; their time grows with the square.
-MOST_QUERIES = 500
+MAX_QUERIES = 500
 
 #: Exceedances before drawing may stop: the relative standard error of the p-value is then 1/√20, a fifth.
-_FEWEST_EXCEEDANCES = 20
+_MIN_EXCEEDANCES = 20
 
 
 def bootstrap_size(n: int) -> int:
-    """Return the padded size of a bootstrap of n queries: their size class, or `MOST_QUERIES` if only n fits into it.
+    """Return the padded size of a bootstrap of n queries: their size class, or `MAX_QUERIES` if only n fits into it.
 
     >>> [bootstrap_size(n) for n in (100, 285, 480, 501)]
     [192, 384, 500, 768]
     """
-    return MOST_QUERIES if n <= MOST_QUERIES < size_class(n) else size_class(n)
+    return MAX_QUERIES if n <= MAX_QUERIES < size_class(n) else size_class(n)
 
 
 def exceedances_needed(replicates: int) -> int:
@@ -53,7 +53,7 @@ def exceedances_needed(replicates: int) -> int:
     >>> [exceedances_needed(replicates) for replicates in (100, 1000, 10_000)]
     [20, 50, 500]
     """
-    return max(_FEWEST_EXCEEDANCES, math.ceil(SIGNIFICANCE_LEVEL * (replicates + 1) - 0.5))
+    return max(_MIN_EXCEEDANCES, math.ceil(SIGNIFICANCE_LEVEL * (replicates + 1) - 0.5))
 
 
 class _Drawing(NamedTuple):
@@ -170,7 +170,7 @@ def marginal_test(
     (True, True)
     """
     rows = pad_to_size_class(confidence.T, np.ones(confidence.T.shape, bool))
-    refitted = fit_marginals_compiled(*rows, None, _masses_of(marginals))
+    refitted = fit_marginals_compiled(*rows, None, _stack_atoms(marginals))
     data = jax.tree.map(np.asarray, (marginals, refitted, confidence))
     seed = np.asarray(jax.random.key_data(key)).tolist()
     models = zip(range(len(confidence)), np.random.default_rng(seed).spawn(len(confidence)), strict=True)
@@ -182,7 +182,7 @@ def marginal_test(
     return stack(map_in_threads(test, models, n=confidence.shape[-1]))
 
 
-def _masses_of(marginals: Marginal) -> jax.Array | None:
+def _stack_atoms(marginals: Marginal) -> jax.Array | None:
     """Return the confidences that may be atoms of the refitted marginals: (k, A).
 
     They include the old ends, since the confidences of a log may lie beyond.

@@ -19,9 +19,9 @@ from rcjax._base.figures import interval_half_width
 from rcjax.logs.columns import are_scores
 from rcjax.model.calibration import binned_gap, decile_bins
 
-_LEAST = 1e-16  # least p-value reported, because the approximation of the tail is no longer accurate
+_MIN_P_VALUE = 1e-16  # least p-value reported, because the approximation of the tail is no longer accurate
 _SYMMETRIC = 1.6e-5  # skewness below which a Pearson III is a normal law, to the precision of a float64
-_MOST_GROUPS = 200  # most groups of equal or neighbouring values in the null distribution of the distance
+_MAX_GROUPS = 200  # most groups of equal or neighbouring values in the null distribution of the distance
 
 
 class CalibrationTest(NamedTuple):
@@ -258,10 +258,10 @@ def _tail(z: float, skewness: float) -> float:
     from scipy.special import gammainc, gammaincc, ndtr  # importing scipy.stats takes nearly as long as JAX
 
     if abs(skewness) < _SYMMETRIC:
-        return float(np.clip(ndtr(-z), _LEAST, 1.0))
+        return float(np.clip(ndtr(-z), _MIN_P_VALUE, 1.0))
     scale = 2.0 / skewness
     tail = (gammaincc if skewness > 0 else gammainc)(scale**2, max(scale * (z + scale), 0.0))
-    return float(np.clip(tail, _LEAST, 1.0))
+    return float(np.clip(tail, _MIN_P_VALUE, 1.0))
 
 
 def calibration_change(before: tuple[np.ndarray, np.ndarray], now: tuple[np.ndarray, np.ndarray]) -> Change:
@@ -331,8 +331,8 @@ def _traces(weight: np.ndarray) -> tuple[float, float, float]:
     >>> np.round(_traces(np.full(100, 0.01)), 4).tolist()  # without ties 1/6, 1/90, 1/945
     [0.1642, 0.0111, 0.0011]
     """
-    if len(weight) > _MOST_GROUPS:  # merge neighbours
-        edges = np.floor((weight.cumsum() - weight / 2) * _MOST_GROUPS).astype(int)
+    if len(weight) > _MAX_GROUPS:  # merge neighbours
+        edges = np.floor((weight.cumsum() - weight / 2) * _MAX_GROUPS).astype(int)
         weight = np.bincount(edges, weight)
     weight = weight[weight > 0]
     below, root = weight.cumsum() - weight / 2, np.sqrt(weight)

@@ -45,8 +45,8 @@ _QUADRATURE_MARGIN = 1e-4  # distance by which quadrature may put a share of the
 _Expected = Annotated[float, Between(-_QUADRATURE_MARGIN, 1 + _QUADRATURE_MARGIN)]
 
 
-def _ordered(ends: tuple[float, float], where: str) -> tuple[float, float]:
-    require(ends[0] <= ends[1], where, "must have its lower end first", ends)
+def _ordered(ends: tuple[float, float], place: str) -> tuple[float, float]:
+    require(ends[0] <= ends[1], place, "must have its lower end first", ends)
     return ends
 
 
@@ -57,7 +57,7 @@ _Interval = Annotated[tuple[float, float], _ordered]
 class PointFile(Record):
     """A point of a frontier: its figures, and its policy as in the file of a policy."""
 
-    lam: Annotated[Amount, lambda value, where: value if value == 0 else read_value(Positive, value, where)]
+    lam: Annotated[Amount, lambda value, place: value if value == 0 else read_value(Positive, value, place)]
     cost: Amount
     error: _Expected
     status: Annotated[int, Between(0, max(PointStatus))]

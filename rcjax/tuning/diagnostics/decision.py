@@ -51,32 +51,32 @@ from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.diagnostics.findings import ALARM, DecisionGrounds, assess_sample
 from rcjax.tuning.replaying.comparing import (
     QueryLosses,
-    comparable_log,
     compare_policy,
+    list_models,
     matched_today,
-    models_of,
     name_today,
     paired_error,
+    take_shared_queries,
 )
 from rcjax.tuning.replaying.replay import replay_queries
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
-from rcjax.tuning.search import search_of
+from rcjax.tuning.search import make_search
 
 #: Errors per query that a new policy must gain: with less, chance replaces policies (`benchmarks.year`).
-LEAST_IMPROVEMENT = 0.005
+MIN_IMPROVEMENT = 0.005
 
 #: Share of the money that a new policy must save within a limit on the error (`benchmarks.year --target max_error`).
-LEAST_SAVING = 0.05
+MIN_SAVING = 0.05
 
 #: Standard errors by which a policy is surely within its limit, in a year of weekly looks.
 _SURELY_WITHIN = 2.5
 
 #: Queries below which no gain is estimated.
-FEWEST_FOR_GAIN = 50
+MIN_QUERIES_FOR_GAIN = 50
 
 _ROUNDING_OF_LIMIT = 1e-9  # excess over a limit that is due to rounding
 
-_LEAST_EXCESS = 0.02  # least excess of error that breaks a promise
+_MIN_EXCESS = 0.02  # least excess of error that breaks a promise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,13 +89,13 @@ class RetuningGain:
     """Loss of the policy in service minus mean loss of the retuned policies."""
     lam: float
     """Price λ, in errors per unit of money."""
-    n: int
+    n_queries: int
     """Number of queries, fresh and carried."""
 
     def to_json(self) -> dict[str, float]:
         """Return the losses, with the gain and its standard error."""
         losses = {"loss": self.loss, "retuned_loss": self.loss - self.gain.mean}
-        return losses | {"gain": self.gain.mean, "se": self.gain.se, "lam": self.lam, "n": self.n}
+        return losses | {"gain": self.gain.mean, "se": self.gain.se, "lam": self.lam, "n": self.n_queries}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +115,7 @@ class LimitSaving:
     def suffices(self) -> bool:
         """Whether the new policy saves enough within the limit, and adds errors only where there is surely room."""
         has_room = max(self.added, _SURELY_WITHIN * self.se) <= self.room
-        return self.share >= LEAST_SAVING and (self.added <= 0 or has_room)
+        return self.share >= MIN_SAVING and (self.added <= 0 or has_room)
 
     def describe(self, noun: str) -> str:
         """Say what is saved, and why that replaces the policy in service or not; `noun` is the kind of error."""
@@ -124,8 +124,8 @@ class LimitSaving:
             sure = "and the policy in service is within its limit by more than chance explains"
             return f"{saves}, {sure if self.added > 0 else f'with no more {noun}'}"
         why_not = "but the policy in service may be within its limit by chance"
-        if self.share < LEAST_SAVING:
-            why_not = f"less than the {100 * LEAST_SAVING:.0f} % that replace a policy within its limit"
+        if self.share < MIN_SAVING:
+            why_not = f"less than the {100 * MIN_SAVING:.0f} % that replace a policy within its limit"
         elif self.added > self.room:
             why_not = "but the policy in service is within its limit"
         return f"{saves}, {why_not}: the policy stays"
@@ -173,7 +173,7 @@ class Replacement:
         if broken or self.saving is not None:
             return saves or (broken and (self.improvement >= 0 or bool(self.limit)))
         gain = None if self.held_out is None else self.held_out.gain
-        return self.improvement > LEAST_IMPROVEMENT and (gain is None or gain.mean >= -gain.se)
+        return self.improvement > MIN_IMPROVEMENT and (gain is None or gain.mean >= -gain.se)
 
     def describe(self, error_kind: ErrorKind, *, broken: bool = False) -> tuple[str, ...]:
         """Describe the faults, or else the new policy and why it replaces the policy or not (see `replaces`)."""
@@ -185,11 +185,11 @@ class Replacement:
         elif not replaces:
             price = f" at ${format_number(1 / self.lam)} for {error_kind.unit}" if self.lam else ""
             then = f"{error_kind.noun} and money together{price}, the new policy is worse: the policy stays"
-            if self.improvement > LEAST_IMPROVEMENT:
+            if self.improvement > MIN_IMPROVEMENT:
                 then = "on queries left out of tuning, such a policy is worse: the policy stays"
             elif self.improvement >= 0:
                 gained = math.floor(1000 * self.improvement) / 10  # rounded down, so that it stays below the least
-                least = f"and {100 * LEAST_IMPROVEMENT:.1f} replace a policy"
+                least = f"and {100 * MIN_IMPROVEMENT:.1f} replace a policy"
                 then = f"that is worth {gained:.1f} points of {error_kind.noun}{price}, {least}: the policy stays"
             if self.limit:
                 then = f"the policy in service exceeds its limit by no more than chance explains, and {then}"
@@ -221,7 +221,7 @@ class RetuningTerms(NamedTuple):
     """Whether they could be compared on another log."""
 
 
-def comparable_tuning(policy: AbstractPolicy, log: Log) -> RetuningTerms:
+def retuning_terms(policy: AbstractPolicy, log: Log) -> RetuningTerms:
     """Return the terms on which policies tuned again on a log are compared with a policy.
 
     λ is that of the target, if the target has one, and else that of the policy.
@@ -259,12 +259,12 @@ def held_out_gain(policy: AbstractPolicy, log: Log, seed: int = 0) -> RetuningGa
 
     `why_untested` lists the reasons why the gain cannot be estimated.
     """
-    tuning, lam, *_ = comparable_tuning(policy, log)
+    tuning, lam, *_ = retuning_terms(policy, log)
     if lam is None or tuning.spec.max_seconds is not None:
         return None
     log = with_carried_queries(policy, log.select(tuning.models))
     complete = np.flatnonzero(log.complete)
-    if len(complete) < FEWEST_FOR_GAIN:
+    if len(complete) < MIN_QUERIES_FOR_GAIN:
         return None
     log = log.take(np.random.default_rng(seed).permutation(complete)[:ENOUGH_QUERIES])
     outcomes = average_equal_answers(corrected_log(log))
@@ -273,7 +273,7 @@ def held_out_gain(policy: AbstractPolicy, log: Log, seed: int = 0) -> RetuningGa
     terms = LossTerms(replayed.wrong, replayed.cost_at_means, replayed.abstained)
     loss = np.asarray(terms.loss(lam, tuning.spec.abstain_price), float)
     n_carried = int(carried.sum())
-    if n_carried >= FEWEST_FOR_GAIN:
+    if n_carried >= MIN_QUERIES_FOR_GAIN:
         tuned_on = max(recorded_count(policy.provenance, "complete_queries", n_carried), n_carried)
         losses = _cross_fitted_losses(policy, log.take(carried), outcomes.take(carried), tuning.spec, lam)
         loss = loss + np.where(carried, _optimism(*losses) * n_carried / tuned_on, 0.0)
@@ -313,7 +313,7 @@ def _tune_without_folds(
 
     The widest rung of the policy is tuned, at λ, as a frontier of one point. `fold` (n,) is the fold of each query.
     """
-    search = search_of(spec)
+    search = make_search(spec)
     rest = [np.flatnonzero(fold != number) for number in range(FOLDS)]
     model = search.fit(log)
     widest = max(policy.rungs, key=lambda rung: (bool(rung.agreements), len(rung.models)))
@@ -339,12 +339,12 @@ def _optimism(held_out: np.ndarray, in_sample: np.ndarray) -> float:
 
 def why_untested(policy: AbstractPolicy, log: Log) -> tuple[str, bool]:
     """Return (reason why `held_out_gain` is None, in words; whether another log could change that)."""
-    terms = comparable_tuning(policy, log)
+    terms = retuning_terms(policy, log)
     if terms.lam is None:
         return terms.reason, terms.mendable
     if terms.tuning.spec.max_seconds is not None:
         return "the policy keeps to a limit on the seconds", False
-    return f"fewer than {FEWEST_FOR_GAIN} queries have the answers of all models", True
+    return f"fewer than {MIN_QUERIES_FOR_GAIN} queries have the answers of all models", True
 
 
 def assess_replacement(
@@ -361,12 +361,12 @@ def assess_replacement(
     """
     if policy.period is not None and isinstance(new_policy, Ladder):  # both spread the same money over as many queries
         new_policy = dataclasses.replace(new_policy, budget=policy.budget)
-    lam, known = comparable_tuning(policy, log).lam, known.comparable
+    lam, known = retuning_terms(policy, log).lam, known.comparable
     compared, gain, untested = Replacement(None), None, None
     try:
-        if lam is not None and known.n_queries >= FEWEST_FOR_GAIN:
+        if lam is not None and known.n_queries >= MIN_QUERIES_FOR_GAIN:
             compared = _compare(policy, new_policy, known, lam)
-        is_small = compared.improvement is not None and compared.improvement <= LEAST_IMPROVEMENT
+        is_small = compared.improvement is not None and compared.improvement <= MIN_IMPROVEMENT
         if not is_small and compared.saving is None and (gain := held_out_gain(policy, log, seed)) is None:
             why, mendable = why_untested(policy, log)
             untested = f"whether tuning again gains on queries left out was not tested: {why}" if mendable else None
@@ -382,7 +382,7 @@ def _compare(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log, lam: 
     """Compare a new policy with a policy on a log, at the price λ and in the terms of the target."""
     spec, error_kind = recorded_tuning(policy).spec, log.error_kind
     target, today = spec.target, matched_today(policy, log)
-    log = comparable_log(log, (policy, new_policy) if today is None else (policy, new_policy, today))
+    log = take_shared_queries(log, (policy, new_policy) if today is None else (policy, new_policy, today))
     old, new = (QueryLosses.of(subject, log) for subject in (policy, new_policy))
     improvement = float((old.penalty - new.penalty + lam * (old.spent - new.spent)).mean())
     rival, todays = ("today's", None) if today is None else (name_today(today), QueryLosses.of(today, log).penalty)
@@ -425,7 +425,7 @@ def _broken_promise(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log
     promised = new_policy.expected.get("error")
     bar = max(old.mean(), 0.0 if promised is None else promised)
     spread = max(new.std(), math.sqrt(max(bar * (1 - bar), 0.0))) / math.sqrt(len(new))
-    if new.mean() - bar <= max(_LEAST_EXCESS, Z_ONE_SIDED_95 * spread):
+    if new.mean() - bar <= max(_MIN_EXCESS, Z_ONE_SIDED_95 * spread):
         return None
     promise = "" if promised is None else f", where {percent(promised)} is expected"
     where = f"on the {count(len(new), 'query')} that the policy in service carries"
@@ -471,7 +471,7 @@ class PolicyDecision:
         """
         today, noun = recorded_tuning(policy).spec.today, log.error_kind.noun
         subjects = [*log.models, *([] if today is None or isinstance(today, str) else [today])]
-        asked = [{*policy.models, *models_of(subject)} for subject in subjects]
+        asked = [{*policy.models, *list_models(subject)} for subject in subjects]
         known = [names <= {*log.models} and log.select([*names]).complete.any() for names in asked]
         compared = [compare_policy(policy, log, subject) for subject in compress(subjects, known)]
         cheaper = [beside.rivals[0] for beside in compared if beside.rivals[0].cost < beside.cost]

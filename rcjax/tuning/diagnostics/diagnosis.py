@@ -35,11 +35,11 @@ from rcjax.tuning.diagnostics.findings import (
     FINDING_KINDS,
     Finding,
     FindingVerdict,
-    verdict_of,
+    assess_figure,
     worst_verdict,
 )
 from rcjax.tuning.replaying.replay import replay
-from rcjax.tuning.search import search_of, select_frontier
+from rcjax.tuning.search import make_search, select_frontier
 
 if TYPE_CHECKING:
     from rcjax.model.marginals import Marginal
@@ -57,7 +57,7 @@ def _assess(
 ) -> Finding:
     """Make a finding, by default with the verdict of its limits; a fine figure gets no advice."""
     by_chance = p_value is not None and not p_value < SIGNIFICANCE_LEVEL
-    verdict = verdict or verdict_of(name, figure, by_chance=by_chance)
+    verdict = verdict or assess_figure(name, figure, by_chance=by_chance)
     advice = "" if verdict == "fine" else advice
     return FINDING_KINDS[name].finding(subject, figure, advice, p_value=p_value, verdict=verdict, noun=noun)
 
@@ -126,7 +126,7 @@ class ModelCalibration:
     def _separation_finding(self) -> Finding:
         name, figure = self.model, self.separation
         by_chance = not self.slope_p < SIGNIFICANCE_LEVEL
-        verdict = limit = verdict_of("separation", figure)
+        verdict = limit = assess_figure("separation", figure)
         if self.slope < 0 or by_chance:
             verdict = "doubtful" if self.slope >= 0 and limit == "fine" else "bad"
         if np.isnan(figure):
@@ -187,7 +187,7 @@ class Promise:
             finding = f"on queries not seen, the {noun} of policies tuned in this way is {off} {gap.direction}"
             advice = f"{finding} than expected, mean over the curve: {why}"
             is_lower = gap.direction == "lower"  # which no service regrets
-            verdict = "fine" if is_lower else verdict_of(f"predicted {name}", gap.figure, by_chance=gap.by_chance)
+            verdict = "fine" if is_lower else assess_figure(f"predicted {name}", gap.figure, by_chance=gap.by_chance)
             yield _assess(f"predicted {name}", "", gap.figure, advice, verdict=verdict, noun=error_kind.noun)
 
     def describe(self) -> str:
@@ -304,7 +304,7 @@ def measure_promise(frontier: Frontier, held: Sequence[HeldOutPart], trained_on:
         if part.rest is None:
             return at_lam(frontier, lam)
         # Another seed, so that inner folds differ from the outer ones.
-        return search_of(frontier.spec).find(part.rest, part.model, lam=lam, seed=seed + 1).frontier
+        return make_search(frontier.spec).find(part.rest, part.model, lam=lam, seed=seed + 1).frontier
 
     comparisons = [(held_out_frontier(part), part.log) for part in held]
     # In folds, promise and outcome come from the same queries, so chance in the log affects both alike.
@@ -355,7 +355,7 @@ def compare_frontier(comparisons: Sequence[tuple[Frontier, Log]], trained_on: in
 
 
 #: Queries answered by every model, below which there is no diagnosis.
-FEWEST_FOR_DIAGNOSIS = 20
+MIN_QUERIES_FOR_DIAGNOSIS = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -366,7 +366,7 @@ class Diagnosis:
     """Names of the k models."""
     source: str
     """Name of the log that the model was assessed on."""
-    n: int
+    n_queries: int
     """Number of queries that every model answered."""
     held_out: bool
     """Whether the model was fitted to another log; otherwise held-out figures come from five folds."""
@@ -385,7 +385,7 @@ class Diagnosis:
     def findings(self) -> tuple[Finding, ...]:
         """Findings on the size of the log, on each model, and on the promise."""
         return (
-            assess_size(self.n),
+            assess_size(self.n_queries),
             *(finding for model in self.calibration for finding in model.findings(self.error_kind)),
             *(() if self.promise is None else self.promise.findings(self.error_kind)),
         )
@@ -445,7 +445,7 @@ def diagnose(
     >>> model = rcjax.demo_model()
     >>> frontier = rcjax.solve_frontier(model, lam=[100.0, 1000.0])
     >>> diagnosis = diagnose(model, rcjax.sample_log(300, seed=0), frontier=frontier)
-    >>> diagnosis.n, diagnosis.held_out, sorted({finding.name for finding in diagnosis.findings})[:2]
+    >>> diagnosis.n_queries, diagnosis.held_out, sorted({finding.name for finding in diagnosis.findings})[:2]
     (300, True, ['accuracy', 'calibration error'])
     """
     every_query = log.select(model.models)
@@ -467,7 +467,7 @@ def diagnose(
     return Diagnosis(
         models=model.models,
         source=log.source,
-        n=log.n_queries,
+        n_queries=log.n_queries,
         held_out=not trained,
         confidence=unseen,
         correct=correct,
@@ -514,13 +514,13 @@ def _promise(
 
 def _complete(log: Log) -> Log:
     complete = int(log.complete.sum())
-    if complete < FEWEST_FOR_DIAGNOSIS:
+    if complete < MIN_QUERIES_FOR_DIAGNOSIS:
         answers = np.asarray(log.answered).sum(0)
         least = int(answers.argmin())
         lacks = f"{log.models[least]}, which answered {answers[least]:,} of {log.n_queries:,}"
         raise LogError(
             f"{log.source}: {complete} queries were answered by every model, and "
-            f"a diagnosis needs {FEWEST_FOR_DIAGNOSIS}: "
+            f"a diagnosis needs {MIN_QUERIES_FOR_DIAGNOSIS}: "
             + (f"leave out models that lack answers, first of all {lacks}, or " if complete < log.n_queries else "")
             + "log more"
         )

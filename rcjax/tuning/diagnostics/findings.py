@@ -159,10 +159,10 @@ FINDING_KINDS: Mapping[str, FindingKind] = {
 PRIMARY = ("error", "difference", "own error", "worst difference", "cost", "budget")
 
 
-def verdict_of(name: str, figure: float, *, by_chance: bool = False) -> FindingVerdict:
+def assess_figure(name: str, figure: float, *, by_chance: bool = False) -> FindingVerdict:
     """Return the verdict on a figure by the limits of its kind; if chance explains it, it is doubtful at worst.
 
-    >>> verdict_of("calibration error", 0.12), verdict_of("calibration error", 0.12, by_chance=True)
+    >>> assess_figure("calibration error", 0.12), assess_figure("calibration error", 0.12, by_chance=True)
     ('bad', 'doubtful')
     """
     limits = FINDING_KINDS[name].limits

@@ -62,17 +62,17 @@ from rcjax.tuning.diagnostics.findings import (
 from rcjax.tuning.diagnostics.weeks import MAX_CONFIDENCES, CheckWindow, Weeks, in_order, last_weeks
 from rcjax.tuning.replaying.comparing import (
     QueryLosses,
-    comparable_log,
     decides_alike,
+    list_models,
     matched_today,
-    models_of,
     name_today,
+    take_shared_queries,
 )
 from rcjax.tuning.replaying.replay import LadderReplay, QueryReplay, Stream, replay_queries
 from rcjax.tuning.replaying.walk import calibrated_confidence, require_complete
 from rcjax.tuning.tune import retune
 
-_FEWEST_FOR_DRIFT = 20  # queries below which neither a drift nor a kept promise is certain
+_MIN_QUERIES_FOR_DRIFT = 20  # queries below which neither a drift nor a kept promise is certain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +134,7 @@ class PolicyCheck:
     """Name of the fresh log."""
     policy_models: tuple[str, ...]
     """Names of the models that the policy may ask."""
-    n: int
+    n_queries: int
     """Number of queries checked, which all models of the policy answered."""
     carried: int
     """Number of queries that the policy carries."""
@@ -167,7 +167,7 @@ class PolicyCheck:
     """Figures of following the bill on these queries, in their order (`Stream.to_json`), with `budget`; `tuned`, the
     position as tuned; and `error_tuned`, its error. None for a policy that does not follow its bill."""
     unlabelled: int = 0
-    """Number of the `n` queries without a labelled answer."""
+    """Number of the `n_queries` queries without a labelled answer."""
     error_kind: ErrorKind = ERRORS
     """Kind of error, with its words; in JSON its noun."""
 
@@ -256,7 +256,7 @@ def check_policy(
     separate = separate_looks(looks)
     last_look = _look_at_windows(figures, Weeks(weeks.ago[judged], weeks.end), separate, log.error_kind)
     window = new.take(weeks.in_window)
-    unalarmed = np.isin(weeks.ago, last_look.joined)
+    unalarmed = np.isin(weeks.ago, last_look.joined_weeks)
     models = _model_changes(policy, old, new, unalarmed, weeks.in_window)
     secondary = assess_together((finding for model in models for finding in model.findings(log.error_kind)), separate)
     sample = assess_sample(recent, policy.models)
@@ -265,7 +265,7 @@ def check_policy(
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
-        n=last_look.error.n,
+        n_queries=last_look.error.n,
         carried=old.n_queries,
         tuned_on=evidence.tuned_on,
         window=last_look.describe_window(weeks, looks, int(unalarmed.sum())),
@@ -338,7 +338,7 @@ def _require_fresh(policy: AbstractPolicy, log: Log) -> Overlap:
 def _judged_queries(policy: AbstractPolicy, log: Log) -> np.ndarray:
     """Return the queries answered by the models tuned on (if too few: of the policy), and of a margin: (n,) bool."""
     today = matched_today(policy, log)
-    own = {*policy.models, *(() if today is None else models_of(today))}
+    own = {*policy.models, *(() if today is None else list_models(today))}
     parts = [
         log.select([name for name in log.models if name in models])
         for models in ({*own, *recorded_tuning(policy).models}, own)
@@ -367,7 +367,7 @@ class _QueryFigures:
     def compare_beside(self, rows: np.ndarray, earlier: np.ndarray) -> PrimaryFigure | None:
         """Compare the third figure of some rows with its baseline and earlier rows; None with too few answers."""
         known = np.isfinite(self.beside)
-        if self.beside_baseline is None or (known & rows).sum() < _FEWEST_FOR_DRIFT:
+        if self.beside_baseline is None or (known & rows).sum() < _MIN_QUERIES_FOR_DRIFT:
             return None
         return self.beside_baseline.compare(self.beside[known & rows], self.beside[known & earlier])
 
@@ -407,7 +407,7 @@ def _compare_today(policy: AbstractPolicy, new: Log, log: Log) -> tuple[np.ndarr
     """
     spec, promised = recorded_tuning(policy).spec, recorded_comparison(policy.provenance)
     differences, today = np.full(int(new.complete.sum()), np.nan), spec.today
-    named = {*policy.models, *(() if today is None else models_of(today))}
+    named = {*policy.models, *(() if today is None else list_models(today))}
     if today is None or not named <= {*log.models} or not (complete := log.select([*named]).complete).any():
         return differences, None
     if spec.match is not None:
@@ -415,8 +415,8 @@ def _compare_today(policy: AbstractPolicy, new: Log, log: Log) -> tuple[np.ndarr
     elif promised is None or promised.assumed or promised.today is None or promised.is_todays_policy:
         return differences, None
     else:
-        baseline = Baseline.of_rival(promised.today, promised.queries)
-    shared = comparable_log(log, [policy, today])
+        baseline = Baseline.of_rival(promised.today, promised.n_queries)
+    shared = take_shared_queries(log, [policy, today])
     rival = policy if decides_alike(policy, today) else today
     own, todays = (QueryLosses.in_service(subject, shared).penalty for subject in (policy, rival))
     differences[complete[new.complete]] = own - todays
@@ -449,9 +449,9 @@ class _LastLook(NamedTuple):
     cost_as_tuned: PrimaryFigure
     beside: PrimaryFigure | None
     primary: list[Finding]
-    joined: np.ndarray  # (J,) weeks without an alarm, counted back
+    joined_weeks: np.ndarray  # (J,) weeks without an alarm, counted back
     alarms: list[int]  # weeks at whose end a look raised an alarm, counted back
-    since: int | None  # weeks since the drift probably began; None without drift
+    weeks_since_drift: int | None  # weeks since the drift probably began; None without drift
     followed: dict[str, float] | None  # as `PolicyCheck.followed`
 
     def remarks(self, money: Money, error_kind: ErrorKind) -> Iterator[str]:
@@ -465,7 +465,7 @@ class _LastLook(NamedTuple):
 
     def describe_window(self, weeks: Weeks, looks: int, earlier: int) -> CheckWindow:
         span = 0 if weeks.end is None else min(WINDOW, int(weeks.ago.max()) + 1)
-        since = None if self.since is None else weeks.first_day(self.since)
+        since = None if self.weeks_since_drift is None else weeks.first_day(self.weeks_since_drift)
         alarms = tuple(filter(None, map(weeks.first_day, self.alarms)))
         return CheckWindow(looks, span, weeks.first_day(span - 1) if span else None, earlier, alarms, since)
 
@@ -486,44 +486,44 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, erro
         findings = [error.error_finding(error_kind), money.money_finding(figures.spec)]
         findings += [] if beside is None else [beside.error_finding(error_kind, is_third=True)]
         primary = assess_together(findings, separate)
-        if any(finding.verdict == "bad" for finding in primary) and error.n >= _FEWEST_FOR_DRIFT:
+        if any(finding.verdict == "bad" for finding in primary) and error.n >= _MIN_QUERIES_FOR_DRIFT:
             alarmed |= {*weeks.ago[rows].tolist()}
             alarms.append(ago)
         last = rows, baseline, error, money, beside, primary
     assert last is not None  # the look at the last week
     rows, baseline, error, money, beside, primary = last
-    if error.n < _FEWEST_FOR_DRIFT:  # too few for an alarm, and for a promise
+    if error.n < _MIN_QUERIES_FOR_DRIFT:  # too few for an alarm, and for a promise
         primary = [
             dataclasses.replace(finding, verdict="doubtful")
             if finding.verdict == "bad" or finding is primary[0]
             else finding
             for finding in primary
         ]
-    since, compared = None, [(error, figures.error), (money, figures.money), (beside, figures.beside)]
+    weeks_since, compared = None, [(error, figures.error), (money, figures.money), (beside, figures.beside)]
     drifted = [pair for pair, finding in zip(compared, primary, strict=False) if finding.verdict == "bad"]
     if weeks.end is not None and drifted:
         figure, values = drifted[0]
         assert figure is not None  # as it has a finding
-        since = weeks.start_of_rise(np.nan_to_num(values, nan=figure.expected), figure.expected)
+        weeks_since = weeks.start_of_rise(np.nan_to_num(values, nan=figure.expected), figure.expected)
     cost = figures.cost_baseline.compare(figures.cost_as_tuned[rows], figures.cost_as_tuned[baseline])
     joined, followed = np.unique(weeks.ago[baseline]), None
     if figures.stream is not None:
         followed = Stream(*(column[rows] for column in figures.stream)).to_json() | figures.as_tuned
-    return _LastLook(error, money, cost, beside, primary, joined, alarms, since, followed)
+    return _LastLook(error, money, cost, beside, primary, joined, alarms, weeks_since, followed)
 
 
 def _model_changes(
     policy: AbstractPolicy, old: Log, new: Log, unalarmed: np.ndarray, window: np.ndarray
 ) -> tuple[ModelChange, ...]:
     """Compare each model in the window with the carried queries and the weeks without an alarm."""
-    before, now = _answers(policy, old), _answers(policy, new.take(window))
+    before, now = _take_answers(policy, old), _take_answers(policy, new.take(window))
     if unalarmed.any():
-        parts = before, _answers(policy, new.take(unalarmed))
-        before = _Answers(*(np.concatenate(columns, -1) for columns in zip(*parts, strict=True)))
+        parts = before, _take_answers(policy, new.take(unalarmed))
+        before = _ModelAnswers(*(np.concatenate(columns, -1) for columns in zip(*parts, strict=True)))
     return tuple(_compare_model(name, before, now, j, new.source) for j, name in enumerate(policy.models))
 
 
-class _Answers(NamedTuple):
+class _ModelAnswers(NamedTuple):
     """The answers of the k models of a policy to the n queries of a log."""
 
     logprob: np.ndarray  # (k, n) in single precision, as policies carry them
@@ -533,16 +533,17 @@ class _Answers(NamedTuple):
     answered: np.ndarray  # (k, n) bool: there is an answer
 
 
-def _answers(policy: AbstractPolicy, log: Log) -> _Answers:
+def _take_answers(policy: AbstractPolicy, log: Log) -> _ModelAnswers:
     """Take the answers of a log with the models of a policy, in the order of the log."""
     logprob = np.asarray(log.logprob).T
     carried = logprob.astype(np.float32)
     calibrations = [policy.calibrations[name] for name in log.models]
     confidence = calibrated_confidence(calibrations, carried.astype(logprob.dtype))
-    return _Answers(carried, confidence, np.asarray(log.correct, float).T, log.labelled.T, np.asarray(log.answered).T)
+    columns = np.asarray(log.correct, float).T, log.labelled.T, np.asarray(log.answered).T
+    return _ModelAnswers(carried, confidence, *columns)
 
 
-def _compare_model(name: str, old: _Answers, new: _Answers, j: int, source: str) -> ModelChange:
+def _compare_model(name: str, old: _ModelAnswers, new: _ModelAnswers, j: int, source: str) -> ModelChange:
     labelled = [(side.confidence[j, side.labelled[j]], side.correct[j, side.labelled[j]]) for side in (old, new)]
     if min(len(right) for _, right in labelled) < 2:
         raise LogError(f"{source}: fewer than two answers of {name} with a label: log more")

@@ -20,11 +20,11 @@ import polars as pl
 
 from rcjax._base.figures import choose_unit, count, percent
 from rcjax._core.batching import as_json_values
-from rcjax.logs.errors import LogError, listed
+from rcjax.logs.errors import LogError, join_names
 from rcjax.logs.kept_sample import carried_log
 from rcjax.logs.log import Log
 from rcjax.logs.reading import seconds_since_1970
-from rcjax.logs.sources import load_table, name_of
+from rcjax.logs.sources import load_table, name_source
 from rcjax.model.goodness_of_fit.reliability import SampleMean, distribution_change, rise_of_mean
 from rcjax.policy.bills import MAX_COST_RATIO
 from rcjax.policy.policy import AbstractPolicy
@@ -143,7 +143,7 @@ def in_order(log: Log) -> Log:
 
 _COLUMNS = ("query", "model", "logprob", "cost", "input_tokens", "output_tokens", "shadow", "error", "time")
 _OTHERS = ("has_no_confidence", "not_judged", "prompt_digest", "step", "attempts", "signal_cost")
-_FEWEST_ON_A_SIDE = 20  # queries or calls on each side, below which there is no finding
+_MIN_PER_SIDE = 20  # queries or calls on each side, below which there is no finding
 
 #: Most confidences of a model on each side of a comparison: a change that only more of them would show is too small.
 MAX_CONFIDENCES = 20_000
@@ -199,12 +199,13 @@ def check_traffic(policy: AbstractPolicy, source: Any, looks: int | None = None)
     every = _calls(source)
     calls = every.filter(pl.col("model").is_in([*policy.models]))
     if calls.is_empty():
-        there = listed(every["model"].unique(maintain_order=True)) or "no call"
-        raise LogError(f"{name_of(source)}: no call of the policy's models, {listed(policy.models)}: it has {there}")
+        there = join_names(every["model"].unique(maintain_order=True)) or "no call"
+        name = name_source(source)
+        raise LogError(f"{name}: no call of the policy's models, {join_names(policy.models)}: it has {there}")
     ago = weeks_before(calls["time"].to_numpy())
     now, before = calls.filter(ago == 0), calls.filter((ago > 0) & (ago <= WINDOW))
     earlier, looks = before["query"].n_unique(), looks or WEEKLY
-    has_earlier = earlier >= _FEWEST_ON_A_SIDE
+    has_earlier = earlier >= _MIN_PER_SIDE
     findings = [*_confidence_findings(policy, now, before if has_earlier else None)]
     if has_earlier:
         findings += _call_findings(policy, now, before)
@@ -269,7 +270,7 @@ def _confidence_findings(policy: AbstractPolicy, now: pl.DataFrame, before: pl.D
             earlier = np.asarray(carried.logprob)[np.asarray(carried.answered)[:, j], j].astype(np.float32)
         else:
             continue
-        if min(len(last_week), len(earlier)) < _FEWEST_ON_A_SIDE:
+        if min(len(last_week), len(earlier)) < _MIN_PER_SIDE:
             continue
         change = distribution_change(earlier, last_week)
         medians = f"their median is {np.exp(np.median(last_week)):.2g}, {np.exp(np.median(earlier)):.2g} before"
@@ -291,7 +292,7 @@ def _call_findings(policy: AbstractPolicy, now: pl.DataFrame, before: pl.DataFra
     queries = [side.filter("billed")["query"].n_unique() for side in (before, now)]
     for name in policy.models:
         sides = [side.filter(pl.col("model") == name) for side in (before, now)]
-        if min(side.height for side in sides) < _FEWEST_ON_A_SIDE:
+        if min(side.height for side in sides) < _MIN_PER_SIDE:
             continue
         failed = [SampleMean.estimate(side["failed"].to_numpy().astype(float)) for side in sides]
         fact = f"{percent(failed[1].mean)} of the calls of {name} failed, {percent(failed[0].mean)} before"
@@ -299,13 +300,13 @@ def _call_findings(policy: AbstractPolicy, now: pl.DataFrame, before: pl.DataFra
         gap = failed[1].mean - failed[0].mean
         yield FINDING_KINDS["failed calls"].finding(name, gap, advice, p_value=rise_of_mean(*failed)[1])
         tokens = _tokens(sides)
-        if min(map(len, tokens)) >= _FEWEST_ON_A_SIDE:
+        if min(map(len, tokens)) >= _MIN_PER_SIDE:
             earlier, last_week = (SampleMean.estimate(part) for part in tokens)
             fact = f"a call of {name} has {last_week.mean:,.0f} tokens on average, {earlier.mean:,.0f} before"
             advice = f"{fact}: are prompts or answers longer?"
             rise = relative(last_week.mean, earlier.mean)
             yield FINDING_KINDS["tokens"].finding(name, rise, advice, p_value=rise_of_mean(earlier, last_week)[1])
-        if policy.follows or min(queries) < _FEWEST_ON_A_SIDE:
+        if policy.follows or min(queries) < _MIN_PER_SIDE:
             continue
         shares = [
             SampleMean.estimate((np.arange(n) < side.filter("billed")["query"].n_unique()).astype(float))
@@ -330,7 +331,7 @@ def _bill_findings(week: pl.DataFrame, weeks_before: pl.DataFrame) -> Iterator[F
     bills = [_bills(calls) for calls in (weeks_before, week)]
     for (first,) in bills[1].select("first").unique().sort("first").iter_rows():
         earlier, last_week = (side.filter(pl.col("first") == first)["cost"].to_numpy() for side in bills)
-        if min(len(earlier), len(last_week)) < _FEWEST_ON_A_SIDE:
+        if min(len(earlier), len(last_week)) < _MIN_PER_SIDE:
             continue
         before, now = SampleMean.estimate(earlier), SampleMean.estimate(last_week)
         unit = choose_unit([now.mean])

@@ -116,7 +116,7 @@ def paired_error(differences: np.ndarray) -> np.ndarray:
     return np.sqrt(np.maximum(squares, 1.0)) / n
 
 
-def models_of(subject: ModelOrPolicy) -> tuple[str, ...]:
+def list_models(subject: ModelOrPolicy) -> tuple[str, ...]:
     """Return the names of the models that a policy may ask, or the name of the single model."""
     return (subject,) if isinstance(subject, str) else subject.models
 
@@ -129,23 +129,23 @@ def name_today(today: ModelOrPolicy) -> str:
 def matched_today(policy: AbstractPolicy, log: Log) -> ModelOrPolicy | None:
     """Return today's model or policy that a margin was tuned for; None without a margin, or without its answers."""
     spec = recorded_tuning(policy).spec
-    if spec.match is None or spec.today is None or not {*models_of(spec.today)} <= {*log.models}:
+    if spec.match is None or spec.today is None or not {*list_models(spec.today)} <= {*log.models}:
         return None
     return spec.today
 
 
-def comparable_log(log: Log, subjects: Sequence[ModelOrPolicy]) -> Log:
+def take_shared_queries(log: Log, subjects: Sequence[ModelOrPolicy]) -> Log:
     """Take the queries that all models of some subjects have answered, with corrected labels.
 
     Raises LogError if the log lacks a model, or no query has the answers of all models.
     """
-    log = corrected_log(_log_of(log, subjects))
+    log = corrected_log(_select_models(log, subjects))
     return log if log.complete.all() else log.take(log.complete)
 
 
-def _log_of(log: Log, subjects: Sequence[ModelOrPolicy]) -> Log:
-    """Select the models of some subjects. Raises LogError as `comparable_log` does."""
-    named = {name for subject in subjects for name in models_of(subject)}
+def _select_models(log: Log, subjects: Sequence[ModelOrPolicy]) -> Log:
+    """Select the models of some subjects. Raises LogError as `take_shared_queries` does."""
+    named = {name for subject in subjects for name in list_models(subject)}
     if absent := named.difference(log.models):
         known = ", ".join(log.models)
         raise LogError(f"{log.source}: no answers of {', '.join(sorted(absent))}; its models are {known}")
@@ -236,13 +236,13 @@ def compare_policy(
     """
     today = default_today(log) if today is None else today
     if money is None:
-        complete = comparable_log(log.comparable, [policy])
+        complete = take_shared_queries(log.comparable, [policy])
         money = (_expected(policy) if tuned else QueryLosses.in_service(policy, complete).means)[1]
     single = best_single_for(log, money)
     subjects: dict[Role, ModelOrPolicy] = {"today": today}
     if single not in (today, _only_model(policy)):
         subjects["single"] = single
-    shared = comparable_log(log.comparable, [policy, *subjects.values()])
+    shared = take_shared_queries(log.comparable, [policy, *subjects.values()])
     losses_of = QueryLosses.of if tuned else QueryLosses.in_service
     losses = losses_of(policy, shared)
     error, cost = _expected(policy) if tuned else losses.means
@@ -271,10 +271,10 @@ def decides_alike(policy: AbstractPolicy, subject: ModelOrPolicy) -> bool:
     """Return whether a model or a policy makes the same decisions as a policy; their figures may differ."""
     if isinstance(subject, str):
         return subject == _only_model(policy)
-    return _decisions_of(subject) == _decisions_of(policy)
+    return _without_figures(subject) == _without_figures(policy)
 
 
-def _decisions_of(policy: AbstractPolicy) -> AbstractPolicy:
+def _without_figures(policy: AbstractPolicy) -> AbstractPolicy:
     """Return the policy without figures and provenance: policies with the same decisions are then equal."""
     rungs = tuple(replace(rung, expected={"cost": float(i)}, provenance={}) for i, rung in enumerate(policy.rungs))
     if not isinstance(policy, Ladder):
@@ -310,9 +310,9 @@ def _answering_models(subject: ModelOrPolicy, log: Log) -> tuple[np.ndarray, np.
         return np.full(n, place), np.asarray(log.answer_cost, float)[:, place]
     walked = replay_rungs(subject, replace(log, hand_labels=None))  # labels do not affect which model answers
     rung = np.array([subject.draw_rung(query) for query in log.queries])
-    answers = walked.answers[rung, :, np.arange(n)]  # (n, k) of the policy's models
+    answered_by = walked.answered_by[rung, :, np.arange(n)]  # (n, k) of the policy's models
     places = np.array([log.models.index(name) for name in subject.models])
-    return np.where(answers.any(1), places[answers.argmax(1)], _ABSTAINED), walked.spent[rung, np.arange(n)]
+    return np.where(answered_by.any(1), places[answered_by.argmax(1)], _ABSTAINED), walked.spent[rung, np.arange(n)]
 
 
 class Disagreements(NamedTuple):
@@ -333,7 +333,7 @@ class Disagreements(NamedTuple):
     def of(cls, first: ModelOrPolicy, second: ModelOrPolicy, log: Log) -> Disagreements:
         """Compare the answers to the queries that all models of both have answered.
 
-        Raises LogError as `comparable_log` does.
+        Raises LogError as `take_shared_queries` does.
 
         >>> import rcjax
         >>> log = rcjax.sample_log(300, seed=0)
@@ -341,7 +341,7 @@ class Disagreements(NamedTuple):
         >>> int(between.differ.sum()), between.difference().labelled
         (300, 300)
         """
-        log = _log_of(log, (first, second))
+        log = _select_models(log, (first, second))
         log = log.take(log.complete)
         replayed = (_answering_models(subject, log) for subject in (first, second))
         models, spent = map(np.stack, zip(*replayed, strict=True))

@@ -37,10 +37,10 @@ from rcjax.solving.frontier.points import Policies, Seconds, summarise_seconds
 from rcjax.tuning.replaying.walk import (
     Columns,
     calibrated_confidence,
-    columns_of,
     money_of_answers,
     policy_arrays,
     restrict_to_reached,
+    take_columns,
     waiting_time,
     walk,
 )
@@ -97,7 +97,8 @@ def error_interval(replayed: Replay, log: Log, level: float = 0.9) -> np.ndarray
     """
     error = np.clip(np.asarray(replayed.error, float), 0.0, 1.0)
     is_counted = log.scores is None and is_fully_labelled(log)
-    return wilson_interval(error, replayed.n if is_counted else _effective_queries(error, replayed, log, level), level)
+    n = replayed.n_queries if is_counted else _effective_queries(error, replayed, log, level)
+    return wilson_interval(error, n, level)
 
 
 def _effective_queries(error: np.ndarray, replayed: Replay, log: Log, level: float) -> np.ndarray:
@@ -106,7 +107,7 @@ def _effective_queries(error: np.ndarray, replayed: Replay, log: Log, level: flo
     A few labels may show no error, and then the variance is 0. So z²/2 right and z²/2 wrong answers are added to the
     labels, as in Wilson's interval, and the variance is raised accordingly.
     """
-    n, variance = replayed.n, np.asarray(replayed.error_se, float) ** 2
+    n, variance = replayed.n_queries, np.asarray(replayed.error_se, float) ** 2
     if is_fully_labelled(log):
         return np.divide(error * (1 - error), variance, out=np.full(error.shape, float(n)), where=variance > 0)
     labels = _effective_labels(replayed, log)
@@ -127,10 +128,10 @@ def _effective_labels(replayed: Replay, log: Log) -> np.ndarray:
     chance = np.minimum(of_model / np.maximum(answered, 1), 1.0)
     share = np.asarray(replayed.share, float)
     part = (share / chance).sum(-1) / np.maximum(share.sum(-1), 1e-9)
-    return replayed.n / np.maximum(part, 1.0)
+    return replayed.n_queries / np.maximum(part, 1.0)
 
 
-class BesideReference(NamedTuple):
+class ReferenceDifference(NamedTuple):
     """The share of a policy's answers that differ from a reference model's, and the share that labels say are wrong."""
 
     reference: str
@@ -147,7 +148,7 @@ class BesideReference(NamedTuple):
     def describe(self) -> str:
         """Describe the figures in words.
 
-        >>> BesideReference("large", (0.03, 0.01), (0.112, 0.019)).describe()
+        >>> ReferenceDifference("large", (0.03, 0.01), (0.112, 0.019)).describe()
         'differs from large in 3.0 ± 1.0 % of the queries, errs on 11.2 ± 1.9 %'
         """
         differs = f"differs from {self.reference} in {_percent(self.differs)} of the queries"
@@ -165,7 +166,7 @@ class BesideReference(NamedTuple):
         }
 
 
-def beside_reference(policy: Any, log: Log) -> BesideReference | None:
+def compare_with_reference_model(policy: Any, log: Log) -> ReferenceDifference | None:
     """Compare a policy with the reference of a log; None for a log that was read without one.
 
     Raises `LogError` as `replay` does.
@@ -176,11 +177,11 @@ def beside_reference(policy: Any, log: Log) -> BesideReference | None:
     replayed = replay(policy, by_answers)
     name, differs = log.reference.model, (float(replayed.error), float(replayed.error_se))
     if by_labels is None:
-        return BesideReference(name, differs, None)
+        return ReferenceDifference(name, differs, None)
     replayed = replay(policy, by_labels)
     errs = float(replayed.error), float(replayed.error_se)
     low, high = error_interval(replayed, by_labels).tolist()
-    return BesideReference(name, differs, errs, (low, high), choose_error_kind(None, by_labels.scores))
+    return ReferenceDifference(name, differs, errs, (low, high), choose_error_kind(None, by_labels.scores))
 
 
 def _differences(log: Log) -> Log:
@@ -201,14 +202,14 @@ def _percent(figure: tuple[float, float]) -> str:
 
 
 _POINTS_MULTIPLE = 64  # the number of points of a frontier is rounded up to a multiple, so that few programs compile
-_LEAST_CASCADES = 8  # the cascades of a policy are padded to this many: two rungs and a whole ladder share a program
+_MIN_CASCADES = 8  # the cascades of a policy are padded to this many: two rungs and a whole ladder share a program
 _BATCH_ELEMENTS = 2**22  # queries × policies at a time: some 100 MB of intermediate arrays
 
 
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("error", "cost", "error_se", "cost_se", "share", "spent", "spent_se", "abstention", "seconds"),
-    meta_fields=("n", "models"),
+    meta_fields=("n_queries", "models"),
 )
 @dataclasses.dataclass(frozen=True)
 class Replay:
@@ -230,7 +231,7 @@ class Replay:
     """(…) standard error of `spent`."""
     abstention: jax.Array
     """(…) share of the queries without an answer; 0 for policies that do not abstain."""
-    n: int
+    n_queries: int
     """Number of queries replayed: every model that may be asked has answered them."""
     models: tuple[str, ...]
     """Names of the k models, in the order of the policy or frontier."""
@@ -274,7 +275,7 @@ def replay(policy_or_frontier: AbstractPolicy | Frontier, log: Log) -> Replay:
     >>> import rcjax
     >>> train, test = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
     >>> replayed = replay(rcjax.tune(train, error_cost=0.001, intervals=False).policy, test)
-    >>> replayed.n, replayed.error.shape, bool(0 < replayed.error < 1)
+    >>> replayed.n_queries, replayed.error.shape, bool(0 < replayed.error < 1)
     (300, (), True)
     """
     if not isinstance(policy_or_frontier, AbstractPolicy):
@@ -286,7 +287,7 @@ def replay(policy_or_frontier: AbstractPolicy | Frontier, log: Log) -> Replay:
     if rungs.waits is not None:
         weights = np.asarray(policy.weights, rungs.waits.dtype)[:, None] * counts
         seconds = jax.tree.map(np.asarray, _seconds_of(rungs.waits, weights))
-    return Replay(**figures, n=int(counts.sum()), models=policy.models, seconds=seconds)
+    return Replay(**figures, n_queries=int(counts.sum()), models=policy.models, seconds=seconds)
 
 
 class QueryReplay(NamedTuple):
@@ -300,7 +301,7 @@ class QueryReplay(NamedTuple):
     abstained: Any  # (n,) abstention
     cost_at_means: Any  # (n,) money, each answer at its model's mean cost on these queries
     spent: Any  # (n,) money, each answer at its own cost
-    answers: Any  # (k, n) the model that answered
+    answered_by: Any  # (k, n) the model that answered
     asked: Any  # (k, n) the models that were asked
     waits: Any = None  # (n,) seconds, NaN if they are not known; None: the log has no seconds
     query_cost: Any = None  # (k, n) money of each answer, 0 for a model that no query can reach
@@ -334,14 +335,15 @@ def replay_rungs(policy: AbstractPolicy, log: Log) -> QueryReplay:
 def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     model, models = frontier.model, frontier.models
     policies = restrict_to_reached(frontier.policies, log.logprob.dtype)
-    columns = columns_of(log, models, policies, np.asarray(policies.members).any(0))
+    columns = take_columns(log, models, policies, np.asarray(policies.members).any(0))
     phi = np.asarray(calibrate_rows(model.calibrators, columns.logprob.T)).T
     points = len(policies.members)
     padded = np.minimum(np.arange(points + -points % _POINTS_MULTIPLE), points - 1)
     batch = max(1, min(_POINTS_MULTIPLE, _BATCH_ELEMENTS // columns.logprob.shape[1]))
     replayed = _replay_points(phi, policies.take(padded), columns, batch=batch)
     figures, seconds = jax.device_put(jax.tree.map(lambda figure: np.asarray(figure)[:points], replayed))
-    return Replay(**figures, n=int(columns.counts.sum()), models=models, seconds=jax.tree.map(np.asarray, seconds))
+    seconds = jax.tree.map(np.asarray, seconds)
+    return Replay(**figures, n_queries=int(columns.counts.sum()), models=models, seconds=seconds)
 
 
 def _replay_cascades(policy: AbstractPolicy, log: Log, rungs: Sequence[Policy]) -> tuple[QueryReplay, np.ndarray]:
@@ -350,9 +352,9 @@ def _replay_cascades(policy: AbstractPolicy, log: Log, rungs: Sequence[Policy]) 
     policies, places = policy_arrays(policy.models, cascades, log.logprob.dtype)
     reached = _reached(policy, policies, places)
     number = len(cascades)
-    columns = columns_of(log, policy.models, policies, reached)
+    columns = take_columns(log, policy.models, policies, reached)
     phi = calibrated_confidence([policy.calibrations[name] for name in policy.models], columns.logprob)
-    least = _LEAST_CASCADES if len(columns.counts) < MANY else 1
+    least = _MIN_CASCADES if len(columns.counts) < MANY else 1
     padded = np.minimum(np.arange(max(least, 1 << (number - 1).bit_length())), number - 1)  # a power of two
     paths = _replay_paths(phi, policies.take(padded), places[padded], columns)
     chosen = np.zeros((len(rungs), len(columns.counts)), int)  # cascade of each rung for each query
@@ -397,7 +399,7 @@ def _walk_policy(phi: jax.Array, policy: Policies, columns: Columns) -> QueryRep
     spent = route.paid(money_of_answers(policy, query_cost, columns.signal_cost))
     waits = None if seconds is None else waiting_time(route, policy, seconds)
     wrong, abstained = route.wrong(columns.correct).astype(phi.dtype), route.abstained.astype(phi.dtype)
-    return QueryReplay(wrong, abstained, cost_at_means, spent, route.answers, route.asked, waits)
+    return QueryReplay(wrong, abstained, cost_at_means, spent, route.answered_by, route.asked, waits)
 
 
 def _figures(paths: QueryReplay, counts: Array) -> dict[str, jax.Array]:
@@ -406,7 +408,7 @@ def _figures(paths: QueryReplay, counts: Array) -> dict[str, jax.Array]:
     cost, cost_se = _mean_and_se(paths.cost_at_means, counts)
     spent, spent_se = _mean_and_se(paths.spent, counts)
     n = counts.sum().astype(paths.wrong.dtype)
-    share, abstention = (jnp.where(counts, outcome, 0).sum(-1) / n for outcome in (paths.answers, paths.abstained))
+    share, abstention = (jnp.where(counts, outcome, 0).sum(-1) / n for outcome in (paths.answered_by, paths.abstained))
     means = {"error": error, "cost": cost, "spent": spent, "share": share, "abstention": abstention}
     return means | {"error_se": error_se, "cost_se": cost_se, "spent_se": spent_se}
 
@@ -428,7 +430,7 @@ _seconds_of = compiled(summarise_seconds)
 def _replay_paths(phi: jax.Array, policies: Policies, places: jax.Array, columns: Columns) -> QueryReplay:
     def walk_cascade(policy: Policies, place: jax.Array) -> QueryReplay:
         walked, back = _walk_policy(phi[place], policy, columns.of_models(place)), jnp.argsort(place)
-        return walked._replace(answers=walked.answers[back], asked=walked.asked[back])
+        return walked._replace(answered_by=walked.answered_by[back], asked=walked.asked[back])
 
     return lax.map(lambda pair: walk_cascade(*pair), (policies, places))
 

@@ -30,7 +30,7 @@ _FEW_BOUNDS = 16  # most bounds for which a comparison with every bound is faste
 class Route(NamedTuple):
     """The paths of n queries under one policy of k models."""
 
-    answers: jax.Array
+    answered_by: jax.Array
     """(k, n) bool: the model that answers; no model if the policy abstains."""
     asked: jax.Array
     """(k, n) bool: the models that are asked."""
@@ -38,7 +38,7 @@ class Route(NamedTuple):
     @property
     def abstained(self) -> jax.Array:
         """(n,) bool: the queries that get no answer."""
-        return ~self.answers.any(0)
+        return ~self.answered_by.any(0)
 
     def wrong(self, correct: Array) -> jax.Array:
         """Return which queries are answered wrongly, or the scores lost if `correct` (k, n) has scores: (n,).
@@ -48,8 +48,8 @@ class Route(NamedTuple):
         [False, True, False]
         """
         if correct.dtype != bool:
-            return jnp.where(self.answers, 1 - correct, 0).sum(0)  # one model answers at most
-        return self.answers.any(0) & ~(self.answers & correct).any(0)
+            return jnp.where(self.answered_by, 1 - correct, 0).sum(0)  # one model answers at most
+        return self.answered_by.any(0) & ~(self.answered_by & correct).any(0)
 
     def paid(self, money: Array) -> jax.Array:
         """Sum `money` over the models asked: (n,); `money` is (k, n), or (k, 1) if it is the same for every query."""
@@ -103,7 +103,7 @@ def walk(confidence: Array, policy: Policies, answer: Array | None = None) -> Ro
     >>> from rcjax.solving.frontier.points import Agreements
     >>> agreements = Agreements(np.array([-1, 0, -1]), np.array([-1, 2, -1]))
     >>> policy = Policies.from_cascades(np.array([1.0, 0.5, 0.0]), np.ones(3, bool), agreements=agreements)
-    >>> walk(jnp.zeros((3, 2)), policy, jnp.array([[0, 0], [0, 1], [2, 1]])).answers.tolist()
+    >>> walk(jnp.zeros((3, 2)), policy, jnp.array([[0, 0], [0, 1], [2, 1]])).answered_by.tolist()
     [[False, False], [True, False], [False, True]]
     """
     k, n = confidence.shape
@@ -283,7 +283,7 @@ def require_complete(log: Log, operation: str) -> None:
         raise LogError(f"{log.source}: {problem}: {operation} needs one")
 
 
-def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: Any) -> Columns:
+def take_columns(log: Log, models: tuple[str, ...], policies: Policies, asked: Any) -> Columns:
     """Take the columns that policies need, for the queries that all models asked have answered.
 
     Args:

@@ -483,7 +483,7 @@ def fits_table(batch: Batch, fits: Fit) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=FITS)
 
 
-def model_of(log: Mapping[str, Any], fit: str, copula: str) -> CascadeModel:
+def rebuild_model(log: Mapping[str, Any], fit: str, copula: str) -> CascadeModel:
     """Rebuild the model of a sample under one of the copulas, from the rows of its log and of its fit."""
     data = json.loads(fit)
     family = as_family(copula)
@@ -500,7 +500,7 @@ def model_of(log: Mapping[str, Any], fit: str, copula: str) -> CascadeModel:
     )
 
 
-def frontier_of(model: CascadeModel, points: pl.DataFrame, search: SweepSearch) -> Frontier:
+def rebuild_frontier(model: CascadeModel, points: pl.DataFrame, search: SweepSearch) -> Frontier:
     """Rebuild the frontier from the solved points of one sample, copula and search."""
     points = points.filter(pl.col("status") < PointStatus.NO_DATA).sort("lam")
     lam, error, cost, status = (points[name].to_numpy() for name in ("lam", "error", "cost", "status"))

@@ -254,36 +254,36 @@ NAMED_SEARCHES = (*CASCADE_SETS, "labels")
 #: Problems per batch, on a CPU and on an accelerator. On a CPU a batch is some seconds of work, so that a killed sweep
 #: loses little; an accelerator solves as many at a time as its memory allows.
 PROBLEMS, MANY_PROBLEMS = 256, 4096
-_LEAST_PADDED = 64  # smallest padded number of queries
+_MIN_PADDED = 64  # smallest padded number of queries
 _BATCH_BYTES = 2**28  # most bytes of the logs and draws of a batch
 _ANSWER_BYTES = 24  # bytes of one answer in a log
 _MEMORY_BYTES = 2**30  # most bytes of logs in memory; further logs are read again when they are needed
 
 
-def _searches(value: Any, where: str) -> dict[str, SweepSearch]:
+def _searches(value: Any, place: str) -> dict[str, SweepSearch]:
     """Read searches by name: words, or tuples of cascades. The names of models are compared with each log later."""
     listed = value if isinstance(value, tuple) else (value,)
     searches = dict(value) if isinstance(value, Mapping) else {str(search): search for search in listed}
-    require(bool(searches), where, "must name a search, such as 'all'", value)
+    require(bool(searches), place, "must name a search, such as 'all'", value)
     for name, search in searches.items():
         paths = isinstance(search, tuple) and search and all(isinstance(path, tuple) for path in search)
         rule = f"must be one of {', '.join(NAMED_SEARCHES)}, or a list of cascades"
-        require(bool(paths) or search in NAMED_SEARCHES, f"{where}[{name!r}]", rule, search)
+        require(bool(paths) or search in NAMED_SEARCHES, f"{place}[{name!r}]", rule, search)
     return searches
 
 
-def _families(names: tuple[str, ...], where: str) -> tuple[str, ...]:
-    return tuple(as_family(name).__name__ for name in not_empty(names, where))
+def _families(names: tuple[str, ...], place: str) -> tuple[str, ...]:
+    return tuple(as_family(name).__name__ for name in not_empty(names, place))
 
 
-def _lambdas(lam: Any, where: str) -> int | tuple[float, ...]:
+def _lambdas(lam: Any, place: str) -> int | tuple[float, ...]:
     """Read λ: a number of values, or the values, sorted."""
-    return tuple(check_lam(lam).tolist()) if isinstance(lam, tuple) else read_value(_TwoOrMore, lam, where)
+    return tuple(check_lam(lam).tolist()) if isinstance(lam, tuple) else read_value(_TwoOrMore, lam, place)
 
 
-def _share_or_number(train: Any, where: str) -> float | int | None:
+def _share_or_number(train: Any, place: str) -> float | int | None:
     share = isinstance(train, float) and 0 < train < 1
-    return train if train is None or share else read_value(_TwoOrMore, train, where)
+    return train if train is None or share else read_value(_TwoOrMore, train, place)
 
 
 _TwoOrMore = Annotated[int, Between(2)]
@@ -377,7 +377,7 @@ class Batch:
         return list(itertools.product(range(len(self.samples)), range(self.first, self.last + 1)))
 
 
-def shape_of(log: Log, settings: SweepSettings) -> Shape:
+def measure_shape(log: Log, settings: SweepSettings) -> Shape:
     """Return the shape of a log's problems; LogError if a sweep cannot use the log."""
     answers = np.asarray(log.answered)
     if not (answers.astype(np.float32).T @ answers.astype(np.float32)).all():
@@ -404,7 +404,7 @@ def size_of_training(n: int, train: float | int | None, source: str) -> int:
     return size
 
 
-def filled_up(n: int, fewest: int = _LEAST_PADDED) -> int:
+def filled_up(n: int, fewest: int = _MIN_PADDED) -> int:
     """Round a number of rows up to one of few sizes: powers of two, and halfway between them.
 
     >>> [filled_up(n) for n in (3, 65, 97, 300)]
@@ -536,7 +536,7 @@ class Library:
             file = source.source if isinstance(source, Log) else str(source)
             try:
                 log = self.log(name)
-                shapes[name] = shape_of(log, settings)
+                shapes[name] = measure_shape(log, settings)
                 cost = tuple(np.asarray(log.cost, float).tolist())
                 details = Details.of_log(log).to_json()
                 del details["provenance"]["date"]  # a resumed sweep leaves the same bytes as an uninterrupted one

@@ -35,10 +35,18 @@ from rcjax._base.codec import SCHEMA_VERSION, Object, abbreviate, check_header, 
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import with_thread_settings
-from rcjax.logs.errors import near
+from rcjax.logs.errors import suggest_name
 from rcjax.serving.price_lists import GENAI
 from rcjax.solving.frontier.frontier import Frontier
-from rcjax.tuning.sweeps.engines import BatchTables, Engine, Work, connected, frontier_of, model_of, solve_here
+from rcjax.tuning.sweeps.engines import (
+    BatchTables,
+    Engine,
+    Work,
+    connected,
+    rebuild_frontier,
+    rebuild_model,
+    solve_here,
+)
 from rcjax.tuning.sweeps.problems import (
     MANY_PROBLEMS,
     PROBLEMS,
@@ -156,8 +164,8 @@ class Sweep:
             raise ValueError(f"no frontier of {log!r}: {row['problem'] or 'the sweep has not solved it yet'}")
         of_copula = pl.col("copula") == wanted["copula"] if search != "labels" else pl.col("copula").is_null()
         same = pl.col("replicate") == 0, pl.col("cascades") == wanted["cascades"], of_copula
-        model = model_of(row, fits["fit"][0], wanted["copula"])
-        return frontier_of(model, self.points.filter(*of_log, *same).collect(), search)
+        model = rebuild_model(row, fits["fit"][0], wanted["copula"])
+        return rebuild_frontier(model, self.points.filter(*of_log, *same).collect(), search)
 
     @property
     def plan(self) -> dict[str, Any]:
@@ -277,7 +285,9 @@ def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         for key in read_value(Object, settings, "file"):
             if key not in names:
-                raise ValueError(f"{key} is not a setting of a sweep{near(key, names)}: there are {', '.join(names)}")
+                raise ValueError(
+                    f"{key} is not a setting of a sweep{suggest_name(key, names)}: there are {', '.join(names)}"
+                )
         SweepSettings(**{key: value for key, value in settings.items() if key not in _ARGUMENTS})
         places = {"out": read_value(str, settings.get("out", path.stem), "out")}
         if not isinstance(settings.get("prices", {}), Mapping) and settings["prices"] != GENAI:

@@ -11,7 +11,7 @@ import pytest
 
 from rcjax.logs.errors import LogError
 from rcjax.logs.importing import harnesses
-from rcjax.logs.importing.evaluations import ImportOptions, format_of, import_evaluations
+from rcjax.logs.importing.evaluations import ImportOptions, detect_format, import_evaluations
 
 FILES = Path(__file__).parent / "files"
 EVAL = sorted((FILES / "inspect").glob("*.eval"))
@@ -42,7 +42,7 @@ WRITTEN = {
 
 @pytest.mark.parametrize(("name", "path"), [(name, path) for name, paths in WRITTEN.items() for path in paths])
 def test_a_format_is_recognised_by_its_content(name, path):
-    assert format_of(path).name == name
+    assert detect_format(path).name == name
 
 
 @pytest.mark.parametrize("path", EVAL, ids=lambda path: path.stem)

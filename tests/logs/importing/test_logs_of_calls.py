@@ -11,7 +11,7 @@ import pytest
 
 from rcjax.logs.errors import LogError
 from rcjax.logs.importing.api_logs import hash_query, read_messages
-from rcjax.logs.importing.evaluations import ImportOptions, format_of, import_evaluations
+from rcjax.logs.importing.evaluations import ImportOptions, detect_format, import_evaluations
 
 FILES = Path(__file__).parent / "files"
 LITELLM = FILES / "litellm" / "calls.jsonl"
@@ -72,7 +72,7 @@ def spent(payload):
 def test_spend_logs_of_litellm(tmp_path):
     path = tmp_path / "spend.json"
     path.write_text(json.dumps([spent(payload) for payload in lines(LITELLM)]))
-    assert format_of(path).name == "litellm"
+    assert detect_format(path).name == "litellm"
     told, same = imported(path, prompts=True), imported(LITELLM, prompts=True)
     assert told.left_out == same.left_out
     assert told.frame.drop("seconds").equals(same.frame.drop("seconds"))

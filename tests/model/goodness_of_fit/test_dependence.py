@@ -12,7 +12,7 @@ from statsmodels.discrete.discrete_model import Logit
 from statsmodels.tools.tools import add_constant
 
 import rcjax
-from benchmarks.paper.statistics import FEWEST, logistic_test, paper_statistic, rank_correlations
+from benchmarks.paper.statistics import MIN_QUERIES, logistic_test, paper_statistic, rank_correlations
 from rcjax._core.numerics import kendall_tau
 from rcjax.copulas import Clayton, Copula, Gumbel
 from rcjax.model.calibrated_models import pairs
@@ -240,7 +240,7 @@ def test_rank_correlations_match_scipy(answers):
             both = answered[:, i] & answered[:, j]
             right, wrong = correct[:, i] & correct[:, j], ~correct[:, i] & ~correct[:, j]
             for ours, rows in zip(found[:, i, j], (both, both & right, both & wrong), strict=True):
-                if rows.sum() < FEWEST:
+                if rows.sum() < MIN_QUERIES:
                     unknown += 1
                     assert np.isnan(ours)
                 else:

@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from rcjax.policy.decisions import Agreement, comparable
+from rcjax.policy.decisions import Agreement, canonical_answer
 from rcjax.policy.signals.answers import canonical_calls, canonical_json
 
 EQUAL = [
@@ -33,13 +33,13 @@ DIFFERENT = [
 
 @pytest.mark.parametrize(("one", "other"), EQUAL)
 def test_equal_documents_have_one_canonical_form(one, other):
-    assert comparable(one, "text") == comparable(other, "text") is not None
+    assert canonical_answer(one, "text") == canonical_answer(other, "text") is not None
     assert Agreement("small", "large").equal(one, other)
 
 
 @pytest.mark.parametrize(("one", "other"), DIFFERENT)
 def test_different_documents_have_different_forms(one, other):
-    assert comparable(one, "text") != comparable(other, "text")
+    assert canonical_answer(one, "text") != canonical_answer(other, "text")
 
 
 JSON = st.recursive(
@@ -55,7 +55,9 @@ JSON = st.recursive(
 def test_a_canonical_form_is_its_own_form(value, indent):
     form = canonical_json(json.dumps(value, indent=indent))
     assert form is not None
-    assert canonical_json(form) == form == comparable(form, "text") == comparable(json.dumps(value), "choice")
+    assert (
+        canonical_json(form) == form == canonical_answer(form, "text") == canonical_answer(json.dumps(value), "choice")
+    )
     form.encode()
 
 

@@ -67,7 +67,7 @@ def test_every_model_has_its_findings(found):
     assert all((finding.advice == "") == (finding.verdict == "fine") for finding in found.findings)
     worst = max(found.findings, key=lambda finding: ("fine", "doubtful", "bad").index(finding.verdict))
     assert found.verdict == worst.verdict
-    assert (found.n, found.models, found.source) == (N, MODELS, "rcjax demo (synthetic)")
+    assert (found.n_queries, found.models, found.source) == (N, MODELS, "rcjax demo (synthetic)")
 
 
 @pytest.mark.thorough

@@ -17,9 +17,9 @@ from rcjax.tuning.diagnostics.findings import (
     FINDING_KINDS,
     DecisionGrounds,
     PrimaryFigure,
+    assess_figure,
     assess_together,
     separate_looks,
-    verdict_of,
 )
 from rcjax.tuning.diagnostics.policy_check import ModelChange, _LastLook
 from rcjax.tuning.diagnostics.weeks import Weeks
@@ -38,8 +38,8 @@ def test_a_figure_is_judged_by_its_limits(name):
         (True, ("doubtful", "fine", "fine", "fine", "fine")),
     ):
         figures = beyond, limits.bad, between, limits.doubtful, before
-        assert tuple(verdict_of(name, figure, by_chance=by_chance) for figure in figures) == expected
-        assert verdict_of(name, np.nan, by_chance=by_chance) == "doubtful"
+        assert tuple(assess_figure(name, figure, by_chance=by_chance) for figure in figures) == expected
+        assert assess_figure(name, np.nan, by_chance=by_chance) == "doubtful"
 
 
 @pytest.mark.parametrize(("band", "verdict"), [(1.0, "doubtful"), (0.001, "bad")])

@@ -49,7 +49,7 @@ def drifted(found):
 def test_an_unchanged_log_raises_no_alarm(policy, logs):
     found = rcjax.check_policy(policy, logs[1])
     assert (found.drifted, found.verdict, found.policy_models) == (False, "fine", MODELS)
-    assert (found.n, found.carried, found.decision.state) == (N, N, "as expected")
+    assert (found.n_queries, found.carried, found.decision.state) == (N, N, "as expected")
     assert [each.name for each in found.findings] == ["error", "cost", *["calibration error", "confidences"] * 2]
     assert not any(each.advice for each in found.findings)
 
@@ -126,7 +126,7 @@ def test_tuning_again_gains_where_two_models_have_changed_places(policy, logs):
     turned = dataclasses.replace(log, logprob=log.logprob[:, ::-1], correct=log.correct[:, ::-1])
     found = rcjax.check_policy(policy, turned)
     assert found.replacement.improvement > 0.005
-    assert found.replacement.held_out.n == 2 * N
+    assert found.replacement.held_out.n_queries == 2 * N
     assert found.decision.tune_again == found.replacement.replaces(broken=False) == (not found.replacement.against)
 
 
@@ -195,10 +195,11 @@ def weekly(log, per_week=100, first=0):
 
 def test_the_window_is_eight_weeks_and_earlier_weeks_without_an_alarm_join_the_queries_tuned_on(policy, logs):
     found = check(policy, weekly(logs[2]))
-    assert (found.n, found.error.n_expected, found.window.weeks, found.window.earlier) == (800, 255 + 200, 8, 200)
+    assert (found.n_queries, found.error.n_expected) == (800, 255 + 200)
+    assert (found.window.weeks, found.window.earlier) == (8, 200)
     assert (found.window.looks, found.window.since, found.drifted) == (52, None, False)
     once = check(policy, logs[2])
-    assert (once.n, once.window.looks, once.window.weeks, once.window.describe()) == (1000, 1, 0, "")
+    assert (once.n_queries, once.window.looks, once.window.weeks, once.window.describe()) == (1000, 1, 0, "")
     assert check(policy, logs[2], looks=52).window.describe() == "Checked weekly (--looks)."
     shuffled = weekly(logs[2]).take(np.random.default_rng(0).permutation(1000))
     assert check(policy, shuffled).error.p_value == pytest.approx(found.error.p_value)
@@ -228,7 +229,7 @@ def test_a_remark_explains_models_that_were_not_asked(policy, logs):
         return dataclasses.replace(logs[1], answered=answered, logprob=logprob)
 
     found = check(policy, without(30))
-    assert (found.n, [row.answers for row in found.models]) == (N - 30, [N, N - 30])
+    assert (found.n_queries, [row.answers for row in found.models]) == (N - 30, [N, N - 30])
     assert found.remarks[0] == "30 of 300 queries lack the answer of some model, and do not count"
     assert not found.drifted
     failed = FailedCalls(frozenset(MODELS), frozenset(MODELS[1:]), 30)

@@ -31,7 +31,7 @@ def test_differences_are_counted_query_by_query(logs, policy):
     wrong, spent = by_hand(policy, fresh)
     theirs = 1 - np.asarray(fresh.correct, float)[:, 2]
     today = found.today
-    assert (found.queries, found.fresh, today.name) == (fresh.n_queries, True, MODELS[2])
+    assert (found.n_queries, found.fresh, today.name) == (fresh.n_queries, True, MODELS[2])
     assert found.error == pytest.approx(wrong.mean())
     assert found.cost == pytest.approx(spent.mean())
     assert today.cost == pytest.approx(np.asarray(fresh.query_cost)[:, 2].mean())

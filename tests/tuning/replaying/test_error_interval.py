@@ -12,7 +12,7 @@ import rcjax
 from rcjax.model.goodness_of_fit.reliability import wilson_interval
 from rcjax.policy import Scores
 from rcjax.policy.error_kind import JUDGED_SAME
-from rcjax.tuning.replaying.replay import BesideReference, beside_reference, error_interval
+from rcjax.tuning.replaying.replay import ReferenceDifference, compare_with_reference_model, error_interval
 
 N, LABELS = 192, 16  # queries, and labels of each model
 
@@ -41,7 +41,7 @@ def test_scores_have_the_interval_of_as_many_labels_as_have_their_standard_error
 
 
 def test_without_labels_only_the_difference_is_described():
-    sentence = BesideReference("large", (0.03, 0.01), None).describe()
+    sentence = ReferenceDifference("large", (0.03, 0.01), None).describe()
     assert sentence.startswith(
         "differs from large in 3.0 ± 1.0 % of the queries; how often it errs cannot be known without"
     )
@@ -71,7 +71,7 @@ def test_differences_do_not_depend_on_labels(known, frontier):
     hand = dataclasses.replace(few.hand_labels, judges=(JUDGED_SAME,), judged=same[..., None])
     reference = rcjax.policy.Reference(MODELS[-1], counts="errors")
     log = dataclasses.replace(few, hand_labels=hand, reference=reference)
-    differs, _ = beside_reference(frontier.policy(lam=100.0), log).differs
+    differs, _ = compare_with_reference_model(frontier.policy(lam=100.0), log).differs
     assert differs == pytest.approx(0.1, abs=0.05 / known)
 
 

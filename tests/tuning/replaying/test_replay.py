@@ -138,13 +138,13 @@ def test_a_frontier_is_its_policies_one_by_one():
 def test_only_the_queries_that_all_models_asked_have_answered():
     log = make_log(200, seed=5, missing=0.2)
     seen = replay(thresholds(0.6, 0.6), log)
-    assert seen.n == log.complete.sum() < 200
+    assert seen.n_queries == log.complete.sum() < 200
     assert_like_steps(seen, thresholds(0.6, 0.6), log)
     # small never asks middle here, so the queries that middle lacks count, and the log need not have it.
     skipping = make_policy([Rule(0.6, "ask", "large"), ANSWER], [Rule(0.5, "ask", "large"), ANSWER])
     pair = log.select(["small", "large"])
-    assert replay(skipping, log).n == pair.complete.sum() > seen.n
-    assert replay(skipping, pair).n == replay(skipping, log).n
+    assert replay(skipping, log).n_queries == pair.complete.sum() > seen.n_queries
+    assert replay(skipping, pair).n_queries == replay(skipping, log).n_queries
     assert float(replay(skipping, pair).share[1]) == 0
 
 
@@ -165,7 +165,7 @@ def test_a_log_without_a_complete_query_is_refused():
 
 def test_one_query_has_no_standard_error():
     seen = replay(thresholds(0.6, 0.6), make_log(2).take([0]))
-    assert seen.n == 1
+    assert seen.n_queries == 1
     assert math.isnan(seen.error_se)
     assert math.isnan(seen.cost_se)
 

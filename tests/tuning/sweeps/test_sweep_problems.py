@@ -15,10 +15,10 @@ from rcjax.tuning.sweeps.problems import (
     Sample,
     Shape,
     filled_up,
+    measure_shape,
     named,
     plan_batches,
     random_state,
-    shape_of,
     size_of_training,
     training_rows,
 )
@@ -50,7 +50,7 @@ def test_every_problem_is_planned_once_and_batches_have_room(sizes, replicates, 
 def test_a_log_has_room_for_a_query_that_does_not_count():
     settings = SimpleNamespace(cascades={"own": "labels"}, train=None)
     for n in (filled_up(50) - 1, filled_up(50)):
-        assert shape_of(rcjax.sample_log(n, seed=0), settings).queries > n
+        assert measure_shape(rcjax.sample_log(n, seed=0), settings).queries > n
 
 
 def test_problems_are_spread_in_few_turns_of_one_width():
