@@ -7,6 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
+Z_ONE_SIDED_90 = 1.2816
+"""Standard errors of a one-sided 90 % limit."""
+
 Z_ONE_SIDED_95 = 1.645
 """Standard errors of a one-sided 95 % bound, and of either side of a 90 % interval."""
 

@@ -4,10 +4,10 @@ A margin limits the difference in error between the policy and today's on the sa
 ladder, the difference is the expected error, corrected for optimism, minus today's error. The labels give the standard
 error of the paired difference. The policy stands at the cheapest position where
 
-    difference + z·standard error ≤ margin,        z = 1.645.
+    max(difference, 0) + z·standard error ≤ margin,        z = 1.28,
 
-At a single position the left side is the one-sided 95 % upper limit of the difference. As the cheapest of many
-positions is taken, the margin is kept in nine logs of ten (`benchmarks.match`).
+or where the policy errs significantly less than today's (one-sided, 5 %). The margin is then kept in nine of ten logs
+for which the tuning finds a cheaper policy (`benchmarks.match`; `upper_after_choice` says why).
 
 With segments, each segment has its own frontier. At each rung of the ladder one segment moves to its next corner: the
 move that saves most errors for its money. So a position on the ladder stands for one λ in all segments (the greedy
@@ -23,9 +23,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import Z_ONE_SIDED_95, count, format_points, interval_half_width
+from rcjax._base.figures import Z_ONE_SIDED_90, count, format_points, interval_half_width
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
+from rcjax.policy.comparison import upper_after_choice
 from rcjax.policy.decisions import Rule
 from rcjax.policy.error_kind import ErrorKind, penalised
 from rcjax.policy.ladder import Ladder, map_rungs, merge, penalty, position_at
@@ -122,7 +123,8 @@ class TodayDifferences(NamedTuple):
             margin: the margin.
             labels: multiple of the labels, for which the standard errors are smaller.
         """
-        bound = self.error_difference + Z_ONE_SIDED_95 * self.se / math.sqrt(labels)
+        pairs = zip(self.error_difference.tolist(), (self.se / math.sqrt(labels)).tolist(), strict=True)
+        bound = np.array([upper_after_choice(*pair) for pair in pairs])
         kept = np.flatnonzero(self.is_cheaper & (bound <= margin * (1 + 1e-9)))
         return int(kept[0]) if kept.size else None
 
@@ -133,14 +135,14 @@ class TodayDifferences(NamedTuple):
 
         >>> one = np.ones(1)
         >>> TodayDifferences(0 * one, one, one > 0, 0.002 * one, 0.01 * one, 300).labels_needed(0.01)
-        1269
+        771
         """
-        room = margin - self.error_difference
+        room = margin - np.maximum(self.error_difference, 0.0)
         hopeful = self.is_cheaper & (room > 0)
         if not hopeful.any():
             return None
         least = float((self.se[hopeful] / room[hopeful]).min())
-        needed = math.ceil(self.queries * (Z_ONE_SIDED_95 * least) ** 2)
+        needed = math.ceil(self.queries * (Z_ONE_SIDED_90 * least) ** 2)
         return needed if needed <= _MAX_LABELS else None
 
 

@@ -28,7 +28,7 @@ def log(float64):
 def test_the_policy_stands_at_the_cheapest_position_that_keeps_to_the_margin(log):
     tuned = rcjax.tune(log, match=0.03, today=BEST, intervals=False)
     found = compare_positions(tuned.frontier, log, BEST)
-    kept = found.is_cheaper & (found.error_difference + 1.645 * found.se <= 0.03)
+    kept = found.is_cheaper & (np.maximum(found.error_difference, 0) + 1.2816 * found.se <= 0.03)
     assert 0 < kept.sum() < len(kept)
     assert tuned.policy.position == pytest.approx(found.position[kept][0])
     assert tuned.policy.expected["error"] == pytest.approx(
@@ -74,7 +74,7 @@ def test_the_number_of_labels_that_might_show_a_cheaper_policy():
     found = TodayDifferences(
         np.arange(3.0), np.arange(3.0), np.array([True, True, False]), 0.002 * one, np.array([0.02, 0.01, 1e-9]), 300
     )
-    assert found.labels_needed(0.01) == int(np.ceil(300 * (1.645 * 0.01 / 0.008) ** 2))
+    assert found.labels_needed(0.01) == int(np.ceil(300 * (1.2816 * 0.01 / 0.008) ** 2))
     assert found.labels_needed(0.001) is None
     assert found.cheapest(0.01) is None
     assert found.position[found.cheapest(0.02)] == 1.0

@@ -25,11 +25,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import Z_ONE_SIDED_95, Money, count, format_figure, format_points, percent
+from rcjax._base.figures import Money, count, format_figure, format_points, percent
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import find_unsure, measure_unevenness
 from rcjax.model.goodness_of_fit.reliability import SampleMean, excess_over_limit, holm_adjusted, rise_of_mean
-from rcjax.policy.comparison import Rival, describe_gap
+from rcjax.policy.comparison import Rival, describe_gap, upper_after_choice
 from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec
@@ -516,7 +516,7 @@ class Baseline:
         """Return the promised difference from a rival, and this difference at worst, by the comparison of a tuning."""
         tuned_on = max(2, round(_PROMISE_SHARE * queries))
         promise = SampleMean(promised.error_difference, promised.se**2 * queries, 0.0, tuned_on)
-        return cls(promise, promised.error_difference + Z_ONE_SIDED_95 * promised.se, rival=promised.subject)
+        return cls(promise, upper_after_choice(promised.error_difference, promised.se), rival=promised.subject)
 
     def compare(self, values: np.ndarray, earlier: np.ndarray) -> PrimaryFigure:
         """Compare the queries of a log with the baseline.
