@@ -270,9 +270,6 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
     spec = Spec.merge(spec, fields).check(held_out is not None)
     if spec.budget is not None and (oddity := odd_budget(spec.budget, log, "budget={}e-6".format)):
         warn_caller(oddity, OddBudgetWarning)
-    if spec.segment is not None and log.segment is None:
-        advice = f"add them with rcjax.logs.with_segments(log, source, {spec.segment!r})"
-        raise LogError(f"{log.source}: the log has no segments: {advice}")
     return tune_in_stages(log, held_out, spec)
 
 
@@ -295,6 +292,9 @@ def tune_in_stages(
         spec: options of the tuning.
         stage: function from the description of a stage to its context.
     """
+    if spec.segment is not None and log.segment is None:
+        advice = f"add them with rcjax.logs.with_segments(log, source, {spec.segment!r})"
+        raise LogError(f"{log.source}: the log has no segments: {advice}")
     is_assumed = spec.today is None
     if spec.confidence is not None:
         log, held_out = hold_out(log, held_out, spec)
