@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from rcjax._base.codec import Record, takes, to_json_value
-from rcjax._base.figures import Money, percent
+from rcjax._base.figures import Money, count, percent
 from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning, listed, near, warn_caller
 from rcjax.logs.kept_sample import carried_log, with_carried_queries
 from rcjax.logs.log import Log
@@ -224,7 +224,7 @@ class Tuned:
             expected, unit = self.policy.expected, self.money
             figures = f"{percent(expected['error'])} {self.log.error_kind.noun} at {unit.full(expected['cost'])}"
             chosen = f"for the target {describe_rungs(self.policy)}: {figures}"
-        return "\n".join((self.log.describe(), f"{len(self.frontier.lam):,} policies, {chosen}", *self.remarks))
+        return "\n".join((self.log.describe(), f"{count(len(self.frontier.lam), 'policy')}, {chosen}", *self.remarks))
 
     __repr__ = describe
 
