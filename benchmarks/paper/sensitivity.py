@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from benchmarks.paper.inputs import Source
-from rcjax.model.calibrated_models import pairs
+from rcjax._core.batching import list_pairs
 from rcjax.model.goodness_of_fit.dependence import empirical_copula, present_counts
 from rcjax.model.marginals import cramer_von_mises
 
@@ -21,7 +21,7 @@ def misfit(source: Source) -> Iterator[dict]:
     marginal = np.asarray(jax.jit(jax.vmap(cramer_von_mises))(source.model.marginals, confidence))
     left, right = np.triu_indices(len(confidence), 1)
     gaps = np.asarray(jax.jit(jax.vmap(_gap))(source.model.copulas, confidence[left], confidence[right]))
-    gap = dict(zip(pairs(len(confidence)), gaps, strict=True))
+    gap = dict(zip(list_pairs(len(confidence)), gaps, strict=True))
     for size in range(2, len(confidence) + 1):
         for members in itertools.combinations(range(len(confidence)), size):
             yield source.names | {

@@ -9,8 +9,8 @@ import numpy as np
 import rcjax
 from benchmarks.paper.inputs import Published, Source
 from benchmarks.paper.statistics import accuracy_above, logistic_test, paper_statistic, rank_correlations
+from rcjax._core.batching import list_pairs
 from rcjax._core.numerics import kendall_tau
-from rcjax.model.calibrated_models import pairs
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.goodness_of_fit.bootstrap import marginal_test
 from rcjax.model.goodness_of_fit.dependence import copula_test
@@ -114,7 +114,7 @@ def correlations(source: Source, published: Published, replicates: int) -> Rows:
         source.names
         | {"pair": f"{test.models[i]} & {test.models[j]}"}
         | {what: tau[number, i, j] for number, what in enumerate(("all", "both right", "both wrong"))}
-        for i, j in pairs(len(test.models))
+        for i, j in list_pairs(len(test.models))
     ]
 
 

@@ -9,8 +9,7 @@ import polars as pl
 
 import rcjax
 from benchmarks.methods import QUANTILES, answers, outcomes_on_grid
-from rcjax._core.batching import take_entries
-from rcjax.model.calibrated_models import pairs
+from rcjax._core.batching import number_pairs, take_entries
 from rcjax.solving.quadrature import build_tables
 
 _MAX_COMBINATIONS = 3e6
@@ -40,7 +39,7 @@ class Objective:
     def __init__(self, model: rcjax.CascadeModel) -> None:
         k = len(model.models)
         left, right = np.arange(k - 1), np.arange(1, k)
-        places = np.array([pairs(k).index(pair) for pair in zip(left, right, strict=True)])
+        places = number_pairs(k)[left, right]
         tables = jax.jit(build_tables)(model.marginals, take_entries(model.copulas, places), model.cost, left, right)
         tables = jax.tree.map(np.asarray, tables)
         self.weight, self.edges, self.kernel = tables.grid.weight, tables.grid.edges, tables.kernel

@@ -15,8 +15,7 @@ import numpy as np
 import rcjax
 from benchmarks.race.contenders import Objective, make_log
 from benchmarks.timing import timed
-from rcjax._core.batching import take_entries
-from rcjax.model.calibrated_models import pairs
+from rcjax._core.batching import number_pairs, take_entries
 from rcjax.solving.quadrature import build_tables, outcome_of_cuts
 
 PATIENCE = 5.0
@@ -35,7 +34,7 @@ class Ranks:
     def __init__(self, model: rcjax.CascadeModel) -> None:
         k = len(model.models)
         left, right = np.arange(k - 1), np.arange(1, k)
-        places = np.array([pairs(k).index(pair) for pair in zip(left, right, strict=True)])
+        places = number_pairs(k)[left, right]
         chain = take_entries(model.copulas, places)
         tables = jax.jit(build_tables)(model.marginals, chain, model.cost, left, right)
         low, high = (np.asarray(end)[:-1] for end in tables.grid.smooth_range)

@@ -155,20 +155,23 @@ def describe_unlikely_choices(model: str, number: int, answers: int) -> str:
     return f"{fact} {reason}: each has the confidence of the choice given; temperature 0 would be better"
 
 
-def count_missing_confidences(answers: Iterable[tuple[str, int, int, float]]) -> str | None:
-    """Name the models that gave answers without a confidence, and count the right ones; None if there are none.
+def describe_missing_confidences(answers: Iterable[tuple[str, float | None]]) -> str | None:
+    """Count each model's answers without a confidence, and the right answers among them; None without any.
 
     Args:
-        answers: (model, number of answers without a confidence, of these labelled, of these right) of each model.
+        answers: (model, label) of each answer without a confidence; None or NaN for an answer without a label.
 
-    >>> count_missing_confidences([("small", 12, 10, 2), ("large", 0, 0, 0)])
-    'no confidence in 12 answers of small (right: 2 of 10): they count as the least sure, and are passed on'
+    >>> describe_missing_confidences([("small", 1), ("small", 0), ("small", None)])
+    'no confidence in 3 answers of small (right: 1 of 2): they count as the least sure, and are passed on'
     """
-    models = [
-        f"{count(number, 'answer')} of {model} ({f'right: {right:g} of {labelled:,}' if labelled else 'none labelled'})"
-        for model, number, labelled, right in answers
-        if number
-    ]
+    labels: dict[str, list[float | None]] = {}
+    for model, label in answers:
+        labels.setdefault(model, []).append(label)
+    models = []
+    for model, of_model in labels.items():
+        known = [label for label in of_model if label is not None and not math.isnan(label)]
+        right = f"right: {sum(known):g} of {len(known):,}" if known else "none labelled"
+        models.append(f"{count(len(of_model), 'answer')} of {model} ({right})")
     return f"no confidence in {', '.join(models)}: they count as the least sure, and are passed on" if models else None
 
 

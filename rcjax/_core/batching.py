@@ -9,6 +9,7 @@ With explicit axes every operation must state the sharding of its result; the lo
 function therefore runs with automatic axes, and its result gets the sharding of an argument.
 """
 
+import itertools
 import math
 import os
 import threading
@@ -101,6 +102,15 @@ def take_entries(tree: Any, index: Any) -> Any:
     {'mean': 2.0, 'weights': [0.0, 1.0, 0.0]}
     """
     return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+def list_pairs(k: int) -> tuple[tuple[int, int], ...]:
+    """Return all pairs (i, j) with i < j < k, in the order of `np.triu_indices(k, 1)` and of all arrays of pairs.
+
+    >>> list_pairs(3)
+    ((0, 1), (0, 2), (1, 2))
+    """
+    return tuple(itertools.combinations(range(k), 2))
 
 
 def number_pairs(k: int) -> np.ndarray:

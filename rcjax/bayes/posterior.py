@@ -20,7 +20,7 @@ from jax.scipy import special
 
 from rcjax._base.codec import check_fields, prefix_place, takes, whole_number
 from rcjax._base.extras import import_extra
-from rcjax._core.batching import take_entries
+from rcjax._core.batching import list_pairs, take_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide, open_unit
 from rcjax.bayes.hierarchy import (
@@ -38,7 +38,6 @@ from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import pairs
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
@@ -114,7 +113,7 @@ class Posterior:
         return arviz.from_dict({"posterior": sites}, **labels)
 
     def _coords(self) -> dict[str, list[str]]:
-        pair_names = [f"{self.models[i]} → {self.models[j]}" for i, j in pairs(len(self.models))]
+        pair_names = [f"{self.models[i]} → {self.models[j]}" for i, j in list_pairs(len(self.models))]
         atoms = self.reference.marginals.atoms
         between = 0 if atoms is None else atoms.mass.shape[-1]
         sides = ["lowest", "between", "highest", *(f"atom {number}" for number in range(1, between + 1))]

@@ -53,7 +53,8 @@ Prices = Annotated[
     typer.Option(
         metavar="FILE|genai",
         help="Prices per million tokens, TOML: a table [MODEL] with input = 0.1, output = 0.4; other models cost as in "
-        "LOG. genai: public prices of the day of each call (`rcjax[prices]`). Also LiteLLM's and OpenRouter's lists.",
+        "LOG. genai: public prices, in a call log of the day of each call, else today's (`rcjax[prices]`). Also "
+        "LiteLLM's and OpenRouter's lists.",
     ),
 ]
 InUse = Annotated[AbstractPolicy | str | None, typer.Option(parser=inputs.today, metavar="MODEL|FILE")]

@@ -274,8 +274,9 @@ def show_tuning(
     listed = choose_rows(costs, errors, most, abstaining, [*chosen_rows, *single_rows])
     for row in chosen_rows:
         if row not in listed:  # it replaces the nearest point, which is as good in print
-            nearest = min({*listed}.difference(chosen_rows), key=lambda i: abs(costs[i] - costs[row]))
-            listed = [row if i == nearest else i for i in listed]
+            others = {*listed}.difference(chosen_rows)  # empty if every listed row is chosen: no row is replaced
+            nearest = min(others, key=lambda i: abs(costs[i] - costs[row]), default=row)
+            listed = sorted({*listed} - {nearest} | {row}, key=lambda i: costs[i])
     remarks = [f"{len(listed)} of {len(points)}; --json lists all"] * (len(listed) < len(points))
     remarks += [f"in brackets, {100 * LEVEL:.0f} % intervals"] * any("error_interval" in point for point in points)
     remarks += ["* is that for your target"] * (len(chosen_rows) == 1)

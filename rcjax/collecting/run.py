@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rcjax._base.figures import count, describe_unlikely_choices
+from rcjax._base.figures import count, describe_missing_confidences, describe_unlikely_choices
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.graders import UnpaidError
 from rcjax.collecting.grading import GradingOptions, grade_row, score_remarks
@@ -33,7 +33,7 @@ from rcjax.collecting.respondent import (
     max_costs,
 )
 from rcjax.logs.errors import LogError, shorten
-from rcjax.logs.oddities import describe_missing_confidences, summarise_models
+from rcjax.logs.oddities import summarise_models
 from rcjax.serving.call_log import has_failed
 
 
@@ -476,7 +476,8 @@ def summarise_run(run: Run) -> dict[str, Any]:
         if one["not_likeliest"]
     ]
     if unsure := [row for row in rows if row["logprob"] is None]:
-        notes += [f"{describe_missing_confidences(unsure)}; the last one: {unsure[-1]['error']}", _ASK_ANEW]
+        missing = describe_missing_confidences((row["model"], row["correct"]) for row in unsure)
+        notes += [f"{missing}; the last one: {unsure[-1]['error']}", _ASK_ANEW]
     notes += [f"{setup.name}: {remark}" for setup in run.models for remark in setup.respondent.remarks]
     return {
         "models": models,

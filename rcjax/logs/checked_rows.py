@@ -221,3 +221,35 @@ def seconds_cells(rows: Rows) -> dict[str, np.ndarray]:
     """Return {"seconds": seconds per answer, NaN for an empty cell}; {} if the rows have no such column."""
     column = next((name for name in SECONDS if name in rows.frame.columns), None)
     return {} if column is None else {"seconds": numbers(rows, column, optional=True) / SECONDS[column]}
+
+
+_MAX_TIME = 1e10  # seconds since 1970, in the year 2286; as milliseconds, in April 1970
+
+
+def read_times(times: pl.Series, place: str) -> pl.Series:
+    """Return times (ISO 8601 texts, numbers, or polars' temporal types) as seconds since 1970; null for other cells.
+
+    Args:
+        times: the column; texts without a zone are in UTC.
+        place: name of the log, for messages.
+
+    Raises LogError for a time after the year 2286, as milliseconds since 1970 would be.
+
+    >>> read_times(pl.Series(["2026-01-01T01:00:00+01:00", "1767225600", "?"]), "log.csv").to_list()
+    [1767225600.0, 1767225600.0, None]
+    """
+    if times.dtype.is_temporal():
+        seconds = times.cast(pl.Datetime("us")).dt.timestamp("us") / 1e6
+    elif times.dtype.is_numeric():
+        seconds = times.cast(pl.Float64)
+    else:
+        texts = times.cast(pl.String).str.replace(r"^(\d{4}-\d\d-\d\d)$", "${1}T00:00:00Z")
+        zoned = texts.str.contains(r"(Z|[+-]\d\d:?\d\d)$")
+        stamps = pl.select(pl.when(zoned).then(texts).otherwise(texts + "Z").alias("time")).to_series()
+        moments = stamps.str.to_datetime(time_unit="us", time_zone="UTC", strict=False)
+        seconds = (moments.dt.timestamp("us") / 1e6).fill_null(texts.cast(pl.Float64, strict=False))
+    seconds = seconds.fill_nan(None).alias(times.name)
+    if (late := times.filter(seconds > _MAX_TIME)).len():
+        advice = "give ISO 8601 or seconds since 1970, not milliseconds"
+        raise LogError(f"{place}: time {brief(str(late[0]))} is after the year 2286: {advice}")
+    return seconds

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._base.figures import capitalised, count, count_missing_confidences, percent
+from rcjax._base.figures import capitalised, count, describe_missing_confidences, percent
 from rcjax._base.tokens import Price
 from rcjax.logs.errors import LogError, MissingModelError, join_names, shorten, suggest_name
 from rcjax.policy.decisions import NO_CONFIDENCE, AnswerForm
@@ -326,11 +326,9 @@ class Log(Cells):
 
     def describe_missing_confidence(self) -> str | None:
         """Count each model's answers without a confidence, and the right answers among them; None without any."""
-        unsure = np.asarray(self.logprob) == NO_CONFIDENCE
-        labelled = unsure & self.labelled
-        right = np.where(labelled, np.asarray(self.correct, float), 0.0).sum(0)
-        return count_missing_confidences(
-            zip(self.models, unsure.sum(0).tolist(), labelled.sum(0).tolist(), right.tolist(), strict=True)
+        unsure, labels = np.asarray(self.logprob) == NO_CONFIDENCE, np.where(self.labelled, self.correct, np.nan)
+        return describe_missing_confidences(
+            (name, label) for j, name in enumerate(self.models) for label in labels[unsure[:, j], j].tolist()
         )
 
     def _along(self, axis: Axis, index: np.ndarray, names: Sequence[str] = ()) -> Log:

@@ -7,13 +7,13 @@ The present answers, or the labelled answers, are a fair sample unless presence 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from rcjax._base.figures import Z_ONE_SIDED_95, choose_unit, count_missing_confidences, example_budget, format_number
+from rcjax._base.figures import Z_ONE_SIDED_95, choose_unit, example_budget, format_number
 from rcjax.logs.errors import join_names
 from rcjax.logs.log import Log
 from rcjax.policy.decisions import NO_CONFIDENCE
@@ -138,25 +138,30 @@ def describe_oddities(log: Log) -> Iterator[str]:
         yield f"{fact}: is it money per million queries? Write money per query"
     confidences, correct = np.asarray(log.logprob), np.asarray(log.correct, float)
     for name, confidence, right, known in zip(log.models, confidences.T, correct.T, labelled.T, strict=True):
-        area = _inverted_area(confidence[known], right[known])
-        if area is not None:
+        area = area_under_roc(confidence[known], right[known])
+        rights, wrongs = right[known].sum(), (1 - right[known]).sum()
+        spread = math.sqrt((known.sum() + 1) / (12 * rights * wrongs)) if rights * wrongs else math.inf
+        if area < min(_INVERTED, 0.5 - _MIN_Z * spread):
             yield (
                 f"the surer {name} is, the more often it is wrong (of a right and a wrong answer the right one is the "
                 f"surer in {100 * area:.0f} %): are its confidences inverted, or labels of other answers?"
             )
 
 
-def _inverted_area(confidence: np.ndarray, right: np.ndarray) -> float | None:
-    """Return the area under the ROC curve of a confidence if it is significantly below a half; else None."""
-    _, inverse, number = np.unique(confidence, return_inverse=True, return_counts=True)
-    rights = np.bincount(inverse, weights=right, minlength=len(number))
-    wrongs = number - rights
+def area_under_roc(confidence: np.ndarray, correct: np.ndarray) -> float:
+    """Compute the area under the ROC curve: P(a right answer is more confident than a wrong one), ties counting half.
+
+    The confidence (n,) may be on any scale. ½ is no discrimination; NaN if all answers are right, or all wrong. An
+    answer with score s counts as s right and 1 − s wrong answers.
+
+    >>> area_under_roc(np.array([0.2, 0.5, 0.9]), np.array([0, 1, 1]))
+    1.0
+    """
+    _, inverse, count = np.unique(confidence, return_inverse=True, return_counts=True)
+    rights = np.bincount(inverse, weights=np.asarray(correct, float), minlength=len(count))
+    wrongs = count - rights
     pairs = rights.sum() * wrongs.sum()
-    if not pairs:
-        return None
-    area = float(rights @ (wrongs.cumsum() - wrongs / 2) / pairs)
-    spread = math.sqrt((len(confidence) + 1) / (12 * pairs))
-    return area if area < _INVERTED and area < 0.5 - _MIN_Z * spread else None
+    return float(rights @ (wrongs.cumsum() - wrongs / 2) / pairs) if pairs else float("nan")
 
 
 def find_unsure(confidence: np.ndarray) -> np.ndarray:
@@ -212,28 +217,12 @@ def _model(name: Any, rows: pl.DataFrame) -> dict[str, Any]:
         paid = rows["cost"].filter(rows["cost"] > 0)
         cost = float(paid.sum()) / (len(paid) or answers)
     rows = rows.rename({"score": "correct"}, strict=False).drop_nulls("correct")
-    right, n = float(rows["correct"].sum()), rows.height
-    ranks = float((rows["logprob"].fill_null(NO_CONFIDENCE).rank("average") * rows["correct"]).sum())
-    pairs = right * (n - right)
+    correct = rows["correct"].cast(float).to_numpy()
+    separation = area_under_roc(rows["logprob"].fill_null(NO_CONFIDENCE).to_numpy(), correct)
     return {
         "model": name,
         "answers": answers,
-        "accuracy": right / n if n else None,
-        "separation": (ranks - right * (right + 1) / 2) / pairs if pairs else None,
+        "accuracy": float(correct.mean()) if len(correct) else None,
+        "separation": None if math.isnan(separation) else separation,
         "cost": cost,
     }
-
-
-def describe_missing_confidences(rows: Iterable[Mapping[str, Any]]) -> str | None:
-    """Count each model's answers without a confidence, and the right answers among them; None without any.
-
-    Args:
-        rows: answers without a confidence, with `model` and `correct` (None without a label).
-    """
-    labels: dict[str, list[Any]] = {}
-    for row in rows:
-        labels.setdefault(row["model"], []).append(row["correct"])
-    known = {model: [label for label in of_model if label is not None] for model, of_model in labels.items()}
-    return count_missing_confidences(
-        (model, len(labels[model]), len(known[model]), sum(known[model])) for model in labels
-    )

@@ -12,6 +12,7 @@ import math
 import os
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import polars as pl
 from rcjax._base.codec import read_table
 from rcjax._base.figures import count, percent
 from rcjax._base.tokens import PRICES, Price, Tokens, too_small
-from rcjax.logs.checked_rows import MAX_COST, MIN_COST, Rows, numbers, require_money
+from rcjax.logs.checked_rows import MAX_COST, MIN_COST, Rows, numbers, read_times, require_money
 from rcjax.logs.columns import CACHED, TOKENS
 from rcjax.logs.errors import (
     LeftOutWarning,
@@ -237,13 +238,14 @@ def _prices_by_row(rows: Rows, rates: Mapping[str, Price], read: np.ndarray) -> 
     if not isinstance(rates, PriceList):
         full = np.array([prices[name].full for name in names], float)
         return full[rows.frame["model"].replace_strict(names, range(len(names)), return_dtype=pl.Int64)]
-    times = pl.col("time").str.to_datetime(time_zone="UTC", strict=False).dt.truncate("30m")
-    moments = rows.frame.select(times).to_series() if "time" in rows.frame.columns else [None] * rows.frame.height
-    listed_prices: dict[tuple[str, Any], ListedPrice | None] = {}
+    times = read_times(rows.frame["time"], rows.name) if "time" in rows.frame.columns else [None] * rows.frame.height
+    half_hours = (None if time is None else time // 1_800 * 1_800 for time in times)  # few moments to look up
+    listed_prices: dict[tuple[str, float | None], ListedPrice | None] = {}
     per_million = np.empty((rows.frame.height, len(PRICES)))
-    for number, key in enumerate(zip(rows.frame["model"], moments, strict=True)):
+    for number, key in enumerate(zip(rows.frame["model"], half_hours, strict=True)):
         if key not in listed_prices:
-            listed_prices[key] = rates.find(*key)
+            moment = None if key[1] is None else datetime.fromtimestamp(key[1], UTC)
+            listed_prices[key] = rates.find(key[0], moment)
         listed_price = listed_prices[key]
         price = prices[key[0]] if listed_price is None else listed_price.price_of(int(np.nan_to_num(read[number])))
         per_million[number] = price.full

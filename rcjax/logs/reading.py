@@ -27,6 +27,7 @@ from rcjax.logs.answers import (
     query_ids,
     warn_of_few_labels,
 )
+from rcjax.logs.checked_rows import read_times
 from rcjax.logs.columns import HOW_TO_LABEL, as_labels
 from rcjax.logs.errors import (
     IncompleteLogWarning,
@@ -333,6 +334,8 @@ def with_times(log: Log, source: Any) -> Log:
         source: a file or dataframe with columns `query` and `time`: ISO 8601 (UTC without a zone), or seconds since
             1970.
 
+    Raises LogError as `rcjax.logs.checked_rows.read_times` does.
+
     >>> import polars as pl
     >>> from rcjax import read_log
     >>> table = {"query": [1, 1, 2, 2], "model": ["small", "large"] * 2, "time": ["2026-01-01T00:00:00Z"] * 4}
@@ -348,24 +351,7 @@ def with_times(log: Log, source: Any) -> Log:
     for frame in load_table(source, choose).frames:
         if "time" not in frame.columns:
             return log
-        rows = frame.select(pl.col("query").cast(pl.String), seconds_since_1970(frame["time"]).alias("time"))
+        rows = frame.select(pl.col("query").cast(pl.String), read_times(frame["time"], name_of(source)).alias("time"))
         for query, moment in rows.drop_nulls().group_by("query").agg(pl.col("time").min()).iter_rows():
             earliest[query] = min(moment, earliest.get(query, math.inf))
     return dataclasses.replace(log, time=tuple(earliest.get(str(query), math.nan) for query in log.queries))
-
-
-def seconds_since_1970(times: pl.Series) -> pl.Series:
-    """Return times (ISO 8601 texts, numbers, or polars' temporal types) as seconds since 1970; null for other cells.
-
-    >>> seconds_since_1970(pl.Series(["2026-01-01T01:00:00+01:00", "1767225600", "?"])).to_list()
-    [1767225600.0, 1767225600.0, None]
-    """
-    if times.dtype.is_temporal():
-        return times.cast(pl.Datetime("us")).dt.timestamp("us") / 1e6
-    if times.dtype.is_numeric():
-        return times.cast(pl.Float64)
-    texts = times.cast(pl.String).str.replace(r"^(\d{4}-\d\d-\d\d)$", "${1}T00:00:00Z")
-    zoned = texts.str.contains(r"(Z|[+-]\d\d:?\d\d)$")
-    stamps = pl.select(pl.when(zoned).then(texts).otherwise(texts + "Z").alias("time")).to_series()
-    moments = stamps.str.to_datetime(time_unit="us", time_zone="UTC", strict=False)
-    return (moments.dt.timestamp("us") / 1e6).fill_null(texts.cast(pl.Float64, strict=False)).alias(times.name)

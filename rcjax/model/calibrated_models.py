@@ -10,7 +10,6 @@ import os
 import platform
 from collections.abc import Mapping
 from functools import partial
-from itertools import combinations
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
@@ -22,7 +21,7 @@ from jax.typing import ArrayLike
 from rcjax._base.codec import SCHEMA_VERSION, Amount, Object, read_fields, read_value, require_subset, to_json_value
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
-from rcjax._core.batching import as_json_values, map_entries, pad_to_size_class, unstack
+from rcjax._core.batching import as_json_values, list_pairs, map_entries, pad_to_size_class, unstack
 from rcjax._core.compilation import compiled, is_traced
 from rcjax._core.numerics import as_floats
 from rcjax.logs.errors import LogError
@@ -33,15 +32,6 @@ from rcjax.model.label_outcomes import expected_log
 from rcjax.model.stated import find_stated_logprobs
 from rcjax.policy.error_kind import SAME_AS, SCORES
 from rcjax.policy.spec import Spec
-
-
-def pairs(k: int) -> tuple[tuple[int, int], ...]:
-    """Return all pairs (i, j) with i < j < k, in the order of `np.triu_indices(k, 1)` and of all arrays of pairs.
-
-    >>> pairs(3)
-    ((0, 1), (0, 2), (1, 2))
-    """
-    return tuple(combinations(range(k), 2))
 
 
 def fit_provenance(log: Log) -> dict[str, Any]:
@@ -289,7 +279,7 @@ def find_stated_in_log(log: Log) -> np.ndarray | None:
 def check_overlap(log: Log) -> None:
     """Raise LogError if two models have fewer than two queries in common."""
     answered = np.asarray(log.answered)
-    for i, j in pairs(len(log.models)):
+    for i, j in list_pairs(len(log.models)):
         if (answered[:, i] & answered[:, j]).sum() < 2:
             raise LogError(
                 f"{log.source}: fewer than two queries were answered by both {log.models[i]} and {log.models[j]}; "

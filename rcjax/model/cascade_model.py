@@ -35,12 +35,12 @@ from rcjax._base.codec import (
 )
 from rcjax._base.figures import choose_unit, count
 from rcjax._base.tokens import Price
-from rcjax._core.batching import as_json_values, pad_to_size_class, unstack
+from rcjax._core.batching import as_json_values, list_pairs, pad_to_size_class, unstack
 from rcjax._core.compilation import compiled, is_traced
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import FORMAT, CalibratedModels, Details, FittedModel, pairs
+from rcjax.model.calibrated_models import FORMAT, CalibratedModels, Details, FittedModel
 from rcjax.model.calibration import CalibrationStatus, Calibrator
 from rcjax.model.likelihood import Chain
 from rcjax.model.marginals import Atoms, Marginal
@@ -150,7 +150,7 @@ class CascadeModel(FittedModel):
     """A fitted Markov-copula model: a frozen pytree, differentiable in every array.
 
     It has k models in the order of `models`, which is that of the training log, and k(k − 1)/2 pairs in the order of
-    `pairs(k)`.
+    `list_pairs(k)`.
 
     The provenance (`details`) is not part of the pytree. Two fits of the same models and families then have one
     structure: they stack, meet in `lax.cond`, and share compiled programs. Transformations such as `jax.tree.map` and
@@ -257,7 +257,7 @@ def fitted_from_json(data: Any) -> FittedModel:
     return CascadeModel(
         calibrators=calibrators,
         marginals=marginals_from_json(file.marginals, calibrators),
-        copulas=_copulas_from_json(file.copula, file.copulas, len(pairs(len(file.models)))),
+        copulas=_copulas_from_json(file.copula, file.copulas, len(list_pairs(len(file.models)))),
         cost=cost,
         models=file.models,
         details=details,

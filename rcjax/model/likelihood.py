@@ -277,7 +277,7 @@ class Chain:
     def through(cls, marginals: Marginal, copulas: Copula) -> "Chain":
         """Build the chain through all models of a cascade, in their order.
 
-        Leading axes of `marginals` (*batch, k) batch it; `copulas` are those of all pairs, in the order of `pairs(k)`.
+        Leading axes of `marginals` (*batch, k) batch it; `copulas` are those of all pairs, in `list_pairs(k)` order.
         """
         k = jnp.shape(marginals.lowest)[-1]
         neighbours = np.flatnonzero(np.diff(np.triu_indices(k, 1), axis=0) == 1)

@@ -25,9 +25,8 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike, DTypeLike
 
-from rcjax._core.batching import take_entries
+from rcjax._core.batching import number_pairs, take_entries
 from rcjax._core.numerics import divide
-from rcjax.model.calibrated_models import pairs
 from rcjax.policy.spec import CascadeSet
 from rcjax.solving.quadrature import QuadratureGrid, QuadratureTables, arrival_densities
 
@@ -97,6 +96,7 @@ def make_plan(cascades: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
     all_models = tuple(sorted({j for cascade in cascades for j in cascade}))
     all_suffixes = {cascade[i:] for cascade in cascades for i in range(len(cascade))}
     suffixes = sorted(all_suffixes, key=lambda suffix: (len(suffix), -suffix[0], suffix))
+    numbers = number_pairs(k)
     used = sorted({link for cascade in [*cascades, all_models] for link in itertools.pairwise(cascade)})
     row, column = ({item: index for index, item in enumerate(items)} for items in (suffixes, used))
     steps = _pad(
@@ -110,7 +110,7 @@ def make_plan(cascades: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
     step_of_suffix = {suffix: step for step, (suffix, *_) in enumerate(steps)}
     for suffix in suffixes:
         cut_steps[row[suffix], list(suffix[:-1])] = [step_of_suffix[row[suffix[i:]]] for i in range(len(suffix) - 1)]
-    indices = [pairs(k).index(pair) for pair in _pad(used, k * (k - 1) // 2, used[0] if used else None)]
+    indices = [int(numbers[pair]) for pair in _pad(used, k * (k - 1) // 2, used[0] if used else None)]
     links = np.zeros((len(padded), len(indices)), bool)
     for number, cascade in enumerate(padded):
         links[number, [column[link] for link in itertools.pairwise(cascade)]] = True

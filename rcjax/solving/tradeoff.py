@@ -1,7 +1,6 @@
 """The trade-off of error and cost under a model: its frontier for all λ, and the outcomes at given thresholds."""
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -12,10 +11,18 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import takes
-from rcjax._core.batching import Array, count_cores, join, map_in_chunks, size_class, take_entries, with_automatic_axes
+from rcjax._core.batching import (
+    Array,
+    count_cores,
+    join,
+    map_in_chunks,
+    number_pairs,
+    size_class,
+    take_entries,
+    with_automatic_axes,
+)
 from rcjax._core.compilation import compiled, in_full_precision, is_traced
 from rcjax.copulas import Copula
-from rcjax.model.calibrated_models import pairs
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.policy.spec import CascadeSet, Spec
@@ -81,7 +88,7 @@ def error_and_cost(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence
             f"thresholds has shape {np.shape(thresholds)}; its last axis must be the {m} models of the cascade, all "
             f"but the last ({m - 1}), or all {k} models"
         )
-    neighbours = np.array([pairs(k).index(pair) for pair in itertools.pairwise(members)], int)
+    neighbours = number_pairs(k)[positions[:-1], positions[1:]]
     arrays = model.marginals, model.copulas, model.cost
     traced = is_traced(jax.tree.leaves((arrays, thresholds)))
     xp: Any = jnp if traced else np

@@ -35,10 +35,10 @@ import numpy as np
 from jax import lax
 from jax.scipy import special
 
-from rcjax._core.batching import Array, join, pad_to_size_class
+from rcjax._core.batching import Array, join, list_pairs, pad_to_size_class
 from rcjax._core.compilation import compiled
 from rcjax.logs.log import NO_ANSWER, Log
-from rcjax.model.calibrated_models import pairs, refit_calibrators
+from rcjax.model.calibrated_models import refit_calibrators
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, deal_folds
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, Policies, lower_hull
@@ -399,7 +399,7 @@ def _normal_equations(
     rows = calibrate_training_rows(refit_calibrators(fitted, training[:3]), training.padded())
     confidence, conditional = np.asarray(rows.confidence, float), np.asarray(rows.conditional, float)
     square, product = np.zeros((2, 2)), np.zeros(2)
-    for pair, (i, j) in enumerate(pairs(len(log.models))):
+    for pair, (i, j) in enumerate(list_pairs(len(log.models))):
         trained, tested = train[:, i] & train[:, j], labelled[:, i] & labelled[:, j] & out
         if not (trained.any() and tested.any()):
             continue

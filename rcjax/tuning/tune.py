@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from rcjax._base.codec import Record, takes, to_json_value
-from rcjax._base.figures import Money, percent
+from rcjax._base.figures import Money, count, percent
 from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning, join_names, suggest_name, warn_caller
 from rcjax.logs.kept_sample import carried_log, with_carried_queries
 from rcjax.logs.log import Log
@@ -224,7 +224,7 @@ class Tuned:
             expected, unit = self.policy.expected, self.money
             figures = f"{percent(expected['error'])} {self.log.error_kind.noun} at {unit.full(expected['cost'])}"
             chosen = f"for the target {describe_rungs(self.policy)}: {figures}"
-        return "\n".join((self.log.describe(), f"{len(self.frontier.lam):,} policies, {chosen}", *self.remarks))
+        return "\n".join((self.log.describe(), f"{count(len(self.frontier.lam), 'policy')}, {chosen}", *self.remarks))
 
     __repr__ = describe
 
@@ -270,9 +270,6 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
     spec = Spec.merge(spec, fields).check(held_out is not None)
     if spec.budget is not None and (oddity := odd_budget(spec.budget, log, "budget={}e-6".format)):
         warn_caller(oddity, OddBudgetWarning)
-    if spec.segment is not None and log.segment is None:
-        advice = f"add them with rcjax.logs.with_segments(log, source, {spec.segment!r})"
-        raise LogError(f"{log.source}: the log has no segments: {advice}")
     return tune_in_stages(log, held_out, spec)
 
 
@@ -295,6 +292,9 @@ def tune_in_stages(
         spec: options of the tuning.
         stage: function from the description of a stage to its context.
     """
+    if spec.segment is not None and log.segment is None:
+        advice = f"add them with rcjax.logs.with_segments(log, source, {spec.segment!r})"
+        raise LogError(f"{log.source}: the log has no segments: {advice}")
     is_assumed = spec.today is None
     if spec.confidence is not None:
         log, held_out = hold_out(log, held_out, spec)

@@ -16,10 +16,10 @@ from helpers.stated_samples import stated_log
 from scipy.interpolate import CubicSpline
 
 import rcjax
+from rcjax._core.batching import list_pairs
 from rcjax.bayes import Posterior, Priors, sample_posterior
 from rcjax.bayes.hierarchy import KNOTS, build_observations, hierarchical_model, interpolate_curves, starting_point
 from rcjax.bayes.posterior import credible_bands
-from rcjax.model.calibrated_models import pairs
 from rcjax.model.calibration import Calibrator
 from rcjax.model.likelihood import SMOOTH, compute_ranks, log_likelihood
 from rcjax.solving.frontier.frontier import Frontier
@@ -67,9 +67,9 @@ def test_the_posterior_covers_the_truth(drawn):
     assert (unlike(coefficients, truth.calibrators.coefficients[:3]) < TOLERANCE).all()
     # The confidences of neighbours have the true copula; their ranks are the same on any scale.
     taus = np.asarray(truth.copulas.tau())
-    for place, pair in enumerate(pairs(3)):
+    for place, pair in enumerate(list_pairs(3)):
         if pair[1] == pair[0] + 1:
-            assert unlike(drawn.model.copulas.tau()[:, place], taus[pairs(5).index(pair)]) < TOLERANCE
+            assert unlike(drawn.model.copulas.tau()[:, place], taus[list_pairs(5).index(pair)]) < TOLERANCE
 
 
 def test_the_density_matches_the_written_model(log, reference, evidence):

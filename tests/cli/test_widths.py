@@ -104,6 +104,14 @@ def test_the_row_of_the_policy_chosen_is_starred(capsys):
     assert "(* are those that your target mixes)" in " ".join(printed.split())
 
 
+def test_two_mixed_rows_that_are_printed_alike_are_both_in_the_table(capsys):
+    """Twin models, at $100 and $100.01: each is the policy's, and no other row can make room for the second."""
+    twins = [point(1e-4, 0.098, NAMES[:1]), point(1.0001e-4, 0.09799, NAMES[1:2])]
+    rows = [row | {"accuracy": 0.9, "cost": 1e-4 + 1e-8 * i} for i, row in enumerate(ROWS[:2])]
+    tune.show_tuning("a log", rows, twins, chosen=twins, money=MILLION)
+    assert re.findall(r"^ *\* (\S+ +\S+)", capsys.readouterr().out, re.MULTILINE) == ["100   9.8"] * 2
+
+
 LLAMAS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
 
 

@@ -53,10 +53,13 @@ def test_calls_cost_the_listed_price_with_tiers_and_caches():
     assert log.prices["gpt-4o-mini"].output == 0.6
 
 
-@pytest.mark.parametrize(("day", "price"), [("2025-03-01", 10.0), ("2025-09-01", 2.0)])
-def test_the_day_of_a_call_chooses_the_price(day, price):
+@pytest.mark.parametrize(
+    ("time", "price"),
+    [("2025-03-01T12:00:00.000+00:00", 10.0), ("2025-09-01T12:00:00.000+00:00", 2.0), (1_740_830_400, 10.0)],
+)
+def test_the_day_of_a_call_chooses_the_price(time, price):
     """OpenAI lowered the price of o3 in June 2025."""
-    times = {"call_log": 1, "shadow": "true", "time": f"{day}T12:00:00.000+00:00", "cached_tokens": 0}
+    times = {"call_log": 1, "shadow": "true", "time": time, "cached_tokens": 0}
     table = frame(("gpt-4o-mini", "o3")).with_columns(pl.lit(value).alias(name) for name, value in times.items())
     with pytest.warns(PricesWarning):
         log = rcjax.read_log(table, prices="genai", models=("gpt-4o-mini", "o3"))

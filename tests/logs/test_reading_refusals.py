@@ -6,6 +6,7 @@ import pytest
 from helpers.log_samples import HEADER, PRICES, ROWS, costed, refusal, table, write
 
 from rcjax.logs import LogError, read_log
+from rcjax.logs.reading import with_times
 from rcjax.logs.sources import join_parts
 
 
@@ -202,3 +203,12 @@ def test_bad_prices_are_refused(text, pieces, tmp_path):
     message = refusal(table(), prices=write(tmp_path, text, name="p.toml"))
     for piece in pieces:
         assert piece in message
+
+
+def test_times_in_milliseconds_are_refused():
+    log, frame = read_log(costed()), costed()
+    epoch = pl.Series("time", [1_767_225_600_000 + row for row in range(len(frame))])
+    for times in (epoch, epoch.cast(pl.String)):
+        with pytest.raises(LogError, match=r"polars.DataFrame: time 1767225600000 is after the year 2286: .*seconds"):
+            with_times(log, frame.with_columns(times))
+    assert with_times(log, frame.with_columns(epoch // 1000)).time[0] == 1_767_225_600

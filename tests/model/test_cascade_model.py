@@ -10,8 +10,9 @@ import pytest
 import scipy.stats
 
 import rcjax
+from rcjax._core.batching import list_pairs
 from rcjax.logs import LogError
-from rcjax.model.calibrated_models import Details, fit_calibrated, pairs
+from rcjax.model.calibrated_models import Details, fit_calibrated
 from rcjax.model.cascade_model import load_model
 from rcjax.model.fitting import fit_arrays, fit_near
 from rcjax.model.marginals import Marginal
@@ -33,7 +34,7 @@ def model(log):
 @pytest.mark.thorough
 def test_taus_of_all_pairs_match_scipy(log, model):
     confidence = np.asarray(model.calibrate(log.logprob))
-    taus = [scipy.stats.kendalltau(confidence[:, i], confidence[:, j]).statistic for i, j in pairs(5)]
+    taus = [scipy.stats.kendalltau(confidence[:, i], confidence[:, j]).statistic for i, j in list_pairs(5)]
     # Gumbel knows no negative dependence, and stops at θ = 50.
     np.testing.assert_allclose(model.copulas.tau(), np.clip(taus, 0, 0.98), atol=1e-9)
 
@@ -69,7 +70,7 @@ def test_a_marginal_uses_all_answers_of_its_model(holes):
 def test_the_tau_of_a_pair_uses_the_queries_that_both_answered(holes):
     model = rcjax.fit(holes)
     confidence, answered = np.asarray(model.calibrate(holes.logprob)), np.asarray(holes.answered)
-    for (i, j), ours in zip(pairs(3), np.asarray(model.copulas.tau()), strict=True):
+    for (i, j), ours in zip(list_pairs(3), np.asarray(model.copulas.tau()), strict=True):
         both = answered[:, i] & answered[:, j]
         assert holes.complete.sum() < both.sum() < answered[:, [i, j]].sum(0).min()
         tau = scipy.stats.kendalltau(confidence[both, i], confidence[both, j]).statistic

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rcjax.model.calibrated_models import pairs
+from rcjax._core.batching import list_pairs
 from rcjax.model.cascade_model import demo_model, sample_log
 from rcjax.model.fitting import fit
 
@@ -32,7 +32,7 @@ def refitted(log):
 
 
 def neighbours(model):
-    place = {pair: p for p, pair in enumerate(pairs(len(model.models)))}
+    place = {pair: p for p, pair in enumerate(list_pairs(len(model.models)))}
     return [place[j, j + 1] for j in range(len(model.models) - 1)]
 
 

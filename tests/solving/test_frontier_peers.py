@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 
 import rcjax
 from rcjax import solve_frontier
-from rcjax.model.calibrated_models import pairs
+from rcjax._core.batching import number_pairs
 from rcjax.solving.quadrature import build_tables, outcome_of_cuts
 from rcjax.tuning.replaying.replay import area_under_curve
 
@@ -31,7 +31,7 @@ def test_fifty_starts_of_l_bfgs_b_never_beat_the_solver():
     models = random_models(51, 3, 6)
     k = models.cost.shape[-1]
     left, right = np.arange(k - 1), np.arange(1, k)
-    neighbours = np.array([pairs(k).index(pair) for pair in zip(left, right, strict=True)])
+    neighbours = number_pairs(k)[left, right]
     lam = LAM[[1, 4, 6]]
 
     @jax.jit

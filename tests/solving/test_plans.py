@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from rcjax.model.calibrated_models import pairs
+from rcjax._core.batching import list_pairs
 from rcjax.solving.bellman import make_plan, plan_cascades
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -27,7 +27,7 @@ PLANS = {
 @pytest.mark.parametrize(("cascades", "k"), PLANS.values(), ids=PLANS)
 def test_a_plan_describes_its_cascades(cascades, k):
     plan = jax.tree.map(np.asarray, make_plan(cascades, k))
-    left, right = np.array(pairs(k), int).reshape(-1, 2)[plan.pairs].T
+    left, right = np.array(list_pairs(k), int).reshape(-1, 2)[plan.pairs].T
     union = tuple(sorted(set(itertools.chain(*cascades))))
     filler = [cascades[0]] * (len(plan.members) - len(cascades) - 1)
     for cascade, members, links, first, last, defers in zip(
@@ -55,7 +55,7 @@ def test_a_plan_describes_its_cascades(cascades, k):
 
 def test_queries_reach_a_model_before_it_passes_them_on():
     plan = jax.tree.map(np.asarray, make_plan([(0, 2), (1, 3), (0, 1, 3)], 4))
-    left, right = np.array(pairs(4))[plan.pairs[plan.links.any(0)]].T
+    left, right = np.array(list_pairs(4))[plan.pairs[plan.links.any(0)]].T
     for place, model in enumerate(left):
         assert model not in right[place:]
 

@@ -14,8 +14,7 @@ from hypothesis import given, settings, strategies as st
 from scipy.optimize import minimize_scalar
 
 import rcjax
-from rcjax._core.batching import join
-from rcjax.model.calibrated_models import pairs
+from rcjax._core.batching import join, list_pairs
 from rcjax.model.fitting import fit
 from rcjax.policy.comparison import describe_rungs
 from rcjax.policy.spec import Target
@@ -48,7 +47,7 @@ def random_log(seed, missing=0.1, unknown=0.15):
     correct = (rng.random((N, K)) < 0.6) & present
     answer = np.where(rng.random((N, K)) < unknown, -1, rng.integers(0, 2, (N, K))).astype(np.int32)
     answer[:2] = [[0] * K, range(K)]
-    return confidence, rng.uniform(0.1, 0.9, (len(pairs(K)), N)), correct, present, answer
+    return confidence, rng.uniform(0.1, 0.9, (len(list_pairs(K)), N)), correct, present, answer
 
 
 FIGURES = ("penalty", "cost", "abstention")
@@ -80,7 +79,7 @@ def shift(plain, labels):
 def by_definition(log, query_cost, triple, threshold):
     """(error, cost, abstention) of one policy by agreement, by loops over the queries."""
     confidence, conditional, correct, present, answer = log
-    cross = dict(zip(pairs(K), conditional, strict=True))
+    cross = dict(zip(list_pairs(K), conditional, strict=True))
     i, j, third = triple
     rows = [q for q in range(N) if all(present[q, m] for m in triple)]
     known = {q: answer[q, i] >= 0 and answer[q, j] >= 0 for q in rows}

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from tiers import examples
 
 import rcjax
-from rcjax.model.calibrated_models import pairs
+from rcjax._core.batching import list_pairs
 from rcjax.solving.frontier.points import NEVER_ANSWER, lam_range
 from rcjax.tuning.candidates import (
     MAX_THRESHOLDS,
@@ -41,12 +41,12 @@ def random_log(seed, levels=5, missing=0.2):
     confidence = rng.integers(1, levels + 1, (N, K)) / (levels + 1)
     present = (rng.uniform(size=(N, K)) >= missing) | (np.arange(N) < 2)[:, None]
     correct = (rng.uniform(size=(N, K)) < 0.6) & present
-    return confidence, rng.uniform(size=(len(pairs(K)), N)), correct, present
+    return confidence, rng.uniform(size=(len(list_pairs(K)), N)), correct, present
 
 
 def by_definition(log, query_cost):
     confidence, conditional, correct, present = log
-    return judge(confidence, dict(zip(pairs(K), conditional, strict=True)), correct, present, query_cost, BLEND)
+    return judge(confidence, dict(zip(list_pairs(K), conditional, strict=True)), correct, present, query_cost, BLEND)
 
 
 def assert_like_definition(found, label_penalty, expected, tolerance=1e-12):
@@ -156,7 +156,7 @@ def test_the_confidence_of_one_model_calibrates_another_as_in_statsmodels():
     logprob, correct, present = (np.asarray(each) for each in (log.logprob, log.correct, log.answered))
     conditional = crossing(log.logprob, log.correct, log.answered, "generation")
     assert np.isfinite(conditional).all()
-    for (i, j), ours in zip(pairs(K), np.asarray(conditional), strict=True):
+    for (i, j), ours in zip(list_pairs(K), np.asarray(conditional), strict=True):
         both = present[:, i] & present[:, j]
         theirs = logistic(logprob[:, i], correct[:, j], both)
         np.testing.assert_allclose(ours[both], theirs[both], rtol=1e-6)

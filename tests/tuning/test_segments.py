@@ -150,6 +150,8 @@ def test_impossible_segments_are_refused(log, tuned):
     bare = dataclasses.replace(log, segment=None)
     with pytest.raises(rcjax.logs.LogError, match="goes by segments of queries, and the log has none"):
         rcjax.replay(tuned.policy, bare)
+    with pytest.raises(rcjax.logs.LogError, match=r"the log has no segments: .*with_segments\(log, source, 'kind'\)"):
+        rcjax.retune(tuned.policy, bare)
     few = log.take(np.asarray(log.segment) == "rare")
     with pytest.raises(rcjax.logs.LogError, match=r"no segment of kind has 60 queries .*, the largest has 44"):
         rcjax.tune(few, budget=1.1e-4, segment="kind", intervals=False)

@@ -68,6 +68,7 @@ def test_a_single_model_replaces_a_cascade_that_lost_on_queries_left_out():
     assert tuned.policy.expected["cost"] == pytest.approx(float(log.cost[1]))
     assert any("-3.5 ± 2.1 on queries left out" in note for note in tuned.notes)
     assert tuned.comparison.single is None
+    assert "1 policy, for the target" in dataclasses.replace(tuned, frontier=tuned.frontier.take([0])).describe()
 
 
 def test_at_a_budget_a_ladder_that_lost_on_queries_left_out_stays_with_a_note(log, monkeypatch):

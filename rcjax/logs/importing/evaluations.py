@@ -17,7 +17,7 @@ from typing import Any, Unpack
 import numpy as np
 import polars as pl
 
-from rcjax._base.figures import count, describe_unlikely_choices
+from rcjax._base.figures import count, describe_missing_confidences, describe_unlikely_choices
 from rcjax._base.files import write_atomically
 from rcjax.logs.columns import ANSWERS, CACHED, TOKENS, WORDS, Scoring
 from rcjax.logs.errors import LeftOutWarning, LogError, join_names, shorten, suggest_name, warn_caller
@@ -36,7 +36,6 @@ from rcjax.logs.importing.lines import (
     require_sound,
     without_confidence,
 )
-from rcjax.logs.oddities import describe_missing_confidences
 from rcjax.logs.sources import TABLES
 from rcjax.policy.decisions import canonical_answer
 from rcjax.policy.signals.answers import canonical_json
@@ -355,7 +354,8 @@ def _remarks(rows: Sequence[Line], by_choice: Sequence[str], options: ImportOpti
     )
     unscored = [row for row in rows if row["logprob"] is None]
     reasons = Counter(row["error"] if row.get("has_no_confidence") else "the files have none" for row in unscored)
-    remarks = [f"{describe_missing_confidences(unscored)} ({_causes(reasons)})"] if unscored else []
+    missing = describe_missing_confidences((row["model"], row["correct"]) for row in unscored)
+    remarks = [f"{missing} ({_causes(reasons)})"] if unscored else []
     remarks += [
         describe_unlikely_choices(model, unlikely[model], answers[model]) for model in by_choice if unlikely[model]
     ]

@@ -135,22 +135,6 @@ def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, 
     return {"confidence": bins @ np.asarray(confidence, float) / n, "accuracy": share, "low": low, "high": high, "n": n}
 
 
-def area_under_roc(confidence: np.ndarray, correct: np.ndarray) -> float:
-    """Compute the area under the ROC curve: P(a right answer is more confident than a wrong one), ties counting half.
-
-    The confidence (n,) may be on any scale. ½ is no discrimination; NaN if all answers are right, or all wrong. An
-    answer with score s counts as s right and 1 − s wrong answers.
-
-    >>> area_under_roc(np.array([0.2, 0.5, 0.9]), np.array([0, 1, 1]))
-    1.0
-    """
-    _, inverse, count = np.unique(confidence, return_inverse=True, return_counts=True)
-    rights = np.bincount(inverse, weights=np.asarray(correct, float), minlength=len(count))
-    wrongs = count - rights
-    pairs = rights.sum() * wrongs.sum()
-    return float(rights @ (wrongs.cumsum() - wrongs / 2) / pairs) if pairs else float("nan")
-
-
 def holm_adjusted(p_values: Sequence[float]) -> np.ndarray:
     """Adjust p-values for multiple tests by Holm's method; the tests may depend on each other.
 

@@ -21,10 +21,11 @@ from rcjax._core.batching import as_json_values, map_in_threads
 from rcjax._core.compilation import compiled
 from rcjax.logs.errors import LogError, warn_caller
 from rcjax.logs.log import Log
+from rcjax.logs.oddities import area_under_roc
 from rcjax.model.calibrated_models import CalibratedModels, Details, FittedModel, refit_calibrated
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANCE_LEVEL
-from rcjax.model.goodness_of_fit.reliability import accuracy_p_value, area_under_roc, calibration_test
+from rcjax.model.goodness_of_fit.reliability import accuracy_p_value, calibration_test
 from rcjax.model.label_outcomes import FOLDS, corrected_log, deal_folds, expected_log
 from rcjax.policy.error_kind import ERRORS, ErrorKind, penalised
 from rcjax.policy.spec import CascadeSet

@@ -257,7 +257,7 @@ def check_policy(
     last_look = _look_at_windows(figures, Weeks(weeks.ago[judged], weeks.end), separate, log.error_kind)
     window = new.take(weeks.in_window)
     unalarmed = np.isin(weeks.ago, last_look.joined_weeks)
-    models = _model_changes(policy, old, new, unalarmed, weeks.in_window)
+    models = _model_changes(policy, old, new, unalarmed, weeks)
     secondary = assess_together((finding for model in models for finding in model.findings(log.error_kind)), separate)
     sample = assess_sample(recent, policy.models)
     replacement = _assess_retuned(policy, recent, seed) if retuning is True else retuning or None
@@ -513,14 +513,15 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, erro
 
 
 def _model_changes(
-    policy: AbstractPolicy, old: Log, new: Log, unalarmed: np.ndarray, window: np.ndarray
+    policy: AbstractPolicy, old: Log, new: Log, unalarmed: np.ndarray, weeks: Weeks
 ) -> tuple[ModelChange, ...]:
     """Compare each model in the window with the carried queries and the weeks without an alarm."""
-    before, now = _take_answers(policy, old), _take_answers(policy, new.take(window))
+    before, now = _take_answers(policy, old), _take_answers(policy, new.take(weeks.in_window))
     if unalarmed.any():
         parts = before, _take_answers(policy, new.take(unalarmed))
         before = _ModelAnswers(*(np.concatenate(columns, -1) for columns in zip(*parts, strict=True)))
-    return tuple(_compare_model(name, before, now, j, new.source) for j, name in enumerate(policy.models))
+    place = weeks.name_window(new.source)
+    return tuple(_compare_model(name, before, now, j, place) for j, name in enumerate(policy.models))
 
 
 class _ModelAnswers(NamedTuple):

@@ -20,10 +20,10 @@ import polars as pl
 
 from rcjax._base.figures import choose_unit, count, percent
 from rcjax._core.batching import as_json_values
+from rcjax.logs.checked_rows import read_times
 from rcjax.logs.errors import LogError, join_names
 from rcjax.logs.kept_sample import carried_log
 from rcjax.logs.log import Log
-from rcjax.logs.reading import seconds_since_1970
 from rcjax.logs.sources import load_table, name_source
 from rcjax.model.goodness_of_fit.reliability import SampleMean, distribution_change, rise_of_mean
 from rcjax.policy.bills import MAX_COST_RATIO
@@ -104,9 +104,14 @@ class Weeks(NamedTuple):
         >>> Weeks(np.zeros(1, int), 1_767_571_200.0).first_day(0)
         '2025-12-29'
         """
-        if self.end is None:
-            return None
-        return datetime.fromtimestamp(self.end - (ago + 1) * _WEEK, UTC).date().isoformat()
+        return None if self.end is None else _date(self.end - (ago + 1) * _WEEK)
+
+    def name_window(self, source: str) -> str:
+        """Name a log for messages, with its last eight weeks if other queries are earlier."""
+        if self.end is None or self.in_window.all():
+            return source
+        queries = count(int(self.in_window.sum()), "query")
+        return f"{source}, the {queries} of the {WINDOW} weeks up to {_date(self.end)}, its latest time"
 
     def start_of_rise(self, values: np.ndarray, before: float) -> int:
         """Estimate how many weeks ago values rose: the start with the largest standardised surplus since.
@@ -121,6 +126,11 @@ class Weeks(NamedTuple):
             return float((later - before).sum() / math.sqrt(max(len(later), 1)))
 
         return max(range(min(int(self.ago.max(initial=0)), WINDOW - 1) + 1), key=surplus)
+
+
+def _date(time: float) -> str:
+    """Return the day of a time in seconds since 1970, in ISO 8601."""
+    return datetime.fromtimestamp(time, UTC).date().isoformat()
 
 
 def last_weeks(log: Log) -> Log:
@@ -244,7 +254,8 @@ def _calls(source: Any) -> pl.DataFrame:
     frame = pl.concat([*load_table(source, choose).frames], how="diagonal_relaxed")
     missing = [name for name in (*_COLUMNS, *_OTHERS) if name not in frame.columns]
     frame = frame.with_columns(pl.lit(None, pl.String).alias(name) for name in missing)
-    texts = frame.with_columns(pl.all().exclude("time").cast(pl.String), time=seconds_since_1970(frame["time"]))
+    times = read_times(frame["time"], name_of(source))
+    texts = frame.with_columns(pl.all().exclude("time").cast(pl.String), time=times)
     numbers = ("logprob", "cost", "input_tokens", "output_tokens", "step", "attempts")
     calls = texts.with_columns(pl.col(numbers).cast(pl.Float64, strict=False)).drop_nulls(["query", "model", "time"])
     calls = calls.filter(pl.col("not_judged").is_null(), pl.col("attempts").ne_missing(0)).sort("time")

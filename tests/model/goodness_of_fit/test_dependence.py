@@ -13,9 +13,9 @@ from statsmodels.tools.tools import add_constant
 
 import rcjax
 from benchmarks.paper.statistics import MIN_QUERIES, logistic_test, paper_statistic, rank_correlations
+from rcjax._core.batching import list_pairs
 from rcjax._core.numerics import kendall_tau
 from rcjax.copulas import Clayton, Copula, Gumbel
-from rcjax.model.calibrated_models import pairs
 from rcjax.model.calibration import fit_calibrator
 from rcjax.model.goodness_of_fit import compare_copulas
 from rcjax.model.goodness_of_fit.bootstrap import p_value
@@ -157,7 +157,7 @@ def test_published_statistics(shared_data, shared_reference, benchmark, task):
         path = shared_data / f"{benchmark}_{models}_test.csv"
         log = rcjax.read_log(path, prices=shared_data / "prices.toml", task=task)
         columns = log.logprob.T
-        figures = [statistic(columns[i], columns[j], jax.random.key(i)) for i, j in pairs(len(log.models))]
+        figures = [statistic(columns[i], columns[j], jax.random.key(i)) for i, j in list_pairs(len(log.models))]
         assert np.mean(figures) == pytest.approx(figure, abs=0.004)
 
 

@@ -11,11 +11,11 @@ from statsmodels.stats.proportion import proportion_confint, proportions_ztest
 from tiers import examples
 
 from benchmarks.paper.statistics import accuracy_above
+from rcjax.logs.oddities import area_under_roc
 from rcjax.model.goodness_of_fit.reliability import (
     CalibrationTest,
     SampleMean,
     accuracy_p_value,
-    area_under_roc,
     calibration_change,
     calibration_test,
     distribution_change,

@@ -288,6 +288,9 @@ def test_a_log_that_cannot_be_checked_is_refused(policy, logs):
         check(policy, logs[1].select(MODELS[:1]))
     with pytest.raises(LogError, match="fewer than two answers of"):
         check(policy, logs[1].take([0]))
+    ahead = dataclasses.replace(logs[1], time=(*[1.7e9] * (N - 1), 1.72e9))  # an error of its clock
+    with pytest.raises(LogError, match=r"the 1 query of the 8 weeks up to 2024-07-03, its latest time: fewer than two"):
+        check(policy, ahead)
     differences = dataclasses.replace(logs[1], reference=Reference(MODELS[-1], counts="differences"))
     with pytest.raises(LogError, match="it counts the difference, and the policy was tuned for the error"):
         check(policy, differences)
