@@ -218,9 +218,8 @@ class Respondent:
 
     def max_cost(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Decimal:
         """Return the largest cost of a request, from the prices and the costs so far."""
-        price = self.settings.price
-        by_price = max_input_tokens(messages, options) * price.dearest_input + max_output_tokens(options) * price.output
-        return max(self.highest_cost, by_price / 1_000_000)
+        by_price = self.settings.price.max_money(max_input_tokens(messages, options), max_output_tokens(options))
+        return max(self.highest_cost, by_price)
 
     @asynccontextmanager
     async def serialise_until_priced(self, budget: Budget) -> AsyncIterator[None]:
@@ -422,8 +421,7 @@ def max_costs(setup: ModelSetup, question: Question) -> tuple[Decimal, Decimal]:
         return first, Decimal(0)
     # The second request repeats the first request and its answer.
     sent = max_input_tokens(question.messages) + 4 * max_output_tokens(endpoint.options) + _SECOND_TEMPLATE
-    price = setup.respondent.settings.price
-    by_price = (sent * price.dearest_input + max_output_tokens(second) * price.output) / 1_000_000
+    by_price = setup.respondent.settings.price.max_money(sent, max_output_tokens(second))
     return first, max(setup.respondent.highest_cost, by_price)
 
 
