@@ -165,13 +165,18 @@ _MAX_UNPRICED_CALLS = 2  # calls made one at a time while no cost is known
 
 _ATTEMPTS = 5  # per request with transient failures; a request waits for a rate limit twice as often
 
+_ADVICE: dict[int | str | None, str] = {  # by HTTP status, or the server's code
+    429: ": its rate limit is reached: try again later, or give a lower --concurrency",
+    "unsupported_parameter": ": give the model other options in models.toml, or another signal",
+}
+
 BACKOFF_SECONDS = (0.5, 8.0)  # seconds before the second attempt, and at most
 
 
 def describe_failure(problem: CallError) -> str:
-    """Return a failure in words, with advice about a rate limit."""
-    limit = ": its rate limit is reached: try again later, or give a lower --concurrency"
-    return f"{problem}{limit if problem.failure.status == 429 else ''}"
+    """Return a failure in words, with advice about a rate limit and a parameter that the server refuses."""
+    failure = problem.failure
+    return f"{problem}{_ADVICE.get(failure.status) or _ADVICE.get(failure.code, '')}"
 
 
 class StoppedError(Exception):
