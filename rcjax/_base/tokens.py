@@ -48,6 +48,17 @@ class Price(NamedTuple, Generic[N]):
     """Price of input read from a cache; None for the price of other input."""
     cache_write: N | None = None
     """Price of input written to a cache; None for the price of other input."""
+    tiers: Any = ()
+    """Pairs (input tokens of one request, the price above that number), in increasing order."""
+
+    def at(self, input_tokens: int) -> Price[N]:
+        """Return the price of a request with this number of input tokens.
+
+        >>> Price(1.25, 10.0, tiers=((200_000, Price(2.5, 15.0)),)).at(200_001).output
+        15.0
+        """
+        above = [price for start, price in self.tiers if input_tokens > start]
+        return above[-1] if above else self
 
     @property
     def exact(self) -> Price[Any]:
@@ -56,36 +67,39 @@ class Price(NamedTuple, Generic[N]):
         >>> Price(0.1, 0.4).exact.input
         Decimal('0.1')
         """
-        return Price(*(None if value is None else Decimal(str(value)) for value in self))
+        exact = (None if value is None else Decimal(str(value)) for value in self[:4])
+        return Price(*exact, tiers=tuple((start, price.exact) for start, price in self.tiers))
 
     @property
     def full(self) -> tuple[Any, ...]:
         """Price of each of `Tokens.parts`."""
-        return self.input, self.output, *(self.input if one is None else one for one in self[2:])
+        return self.input, self.output, *(self.input if one is None else one for one in self[2:4])
 
-    @property
-    def dearest_input(self) -> Any:
-        """Largest price of input: a request may be written to a cache."""
-        return max(self.input, self.full[3])
+    def max_money(self, input_tokens: int, output_tokens: int) -> Any:
+        """Return the largest cost of a request with at most so many tokens: its input may be written to a cache."""
+        price: Price[Any] = self.at(input_tokens)
+        return (input_tokens * max(price.input, price.full[3]) + output_tokens * price.output) / 1_000_000
 
     def money(self, tokens: Tokens) -> Any:
-        """Return the cost of tokens.
+        """Return the cost of the tokens of one request.
 
         >>> round(Price(3.0, 15.0, cached_input=0.3).money(Tokens(1_000_000, 0, cached_input=900_000)), 6)
         0.57
         """
-        return sum(price * count for price, count in zip(self.full, tokens.parts, strict=True)) / 1_000_000
+        prices = self.at(tokens.input).full
+        return sum(price * count for price, count in zip(prices, tokens.parts, strict=True)) / 1_000_000
 
     def record(self) -> dict[str, float]:
-        """Return the prices by name, as JSON values."""
-        values = zip(PRICES, cast(tuple[Any, ...], self), strict=True)
+        """Return the prices of short requests by name, as JSON values."""
+        values = zip(PRICES, cast(tuple[Any, ...], self)[:4], strict=True)
         return {name: float(price) for name, price in values if price is not None}
 
     def completed(self, other: Price | None) -> Price:
         """Fill in missing cache prices from another price, if its input and output prices are the same."""
         if other is None or tuple(self[:2]) != tuple(other[:2]):
             return self
-        return Price(*(theirs if ours is None else ours for ours, theirs in zip(self, other, strict=True)))
+        pairs = zip(self[:4], other, strict=False)
+        return Price(*(theirs if ours is None else ours for ours, theirs in pairs), tiers=self.tiers)
 
 
 #: Money per million tokens: a lower price is unlikely, and below the second bound it is probably per token.

@@ -172,7 +172,8 @@ class AskingOptions:
     Args:
         system: System message before each question.
         template: Template of the prompt, with {prompt} and other columns.
-        max_tokens: Limit on the tokens of an answer. [default: 1024; 16 for choices]
+        max_tokens: Limit on the tokens of an answer, whatever models.toml says. [default: as models.toml says, or 1024;
+            16 for choices]
         concurrency: Number of questions to a model at once.
         timeout: Time limit for one attempt.
     """
@@ -232,6 +233,8 @@ def collect(
     _require_signal(signal)
     plan = _make_plan(models, signal, grading, asking, budget, samples)
     if probe:
+        if dry_run:
+            raise typer.BadParameter("cannot be combined with --probe, which asks each model", param_hint="--dry-run")
         _probe(plan, json_)
         return
     if questions is None:

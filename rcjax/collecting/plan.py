@@ -39,10 +39,10 @@ from rcjax.policy.signals.reply_checks import is_reply_check
 from rcjax.serving.call_log import VERSION, has_failed
 from rcjax.serving.check_processes import CheckRunner, require_runnable
 from rcjax.serving.completions import read_reply
-from rcjax.serving.endpoints import SECOND_QUESTION_TOKENS, require_options, second_options
+from rcjax.serving.endpoints import SECOND_QUESTION_TOKENS, require_options, second_options, within_token_limit
 from rcjax.serving.failures import CallError
 from rcjax.serving.models_file import ModelEntry
-from rcjax.serving.usage import CallUsage
+from rcjax.serving.usage import CallUsage, reply_samples, token_limit
 
 _PROBE_MESSAGES = [
     {"role": "user", "content": "Which is larger? A: the Sun. B: the Moon. Reply with the letter alone."}
@@ -229,11 +229,10 @@ class RunResources:
 
     def options(self, name: str, questions: Sequence[Question]) -> dict[str, Any]:
         """Return the options of a model's requests, with a limit of tokens."""
-        options = dict(self.plan.models[name].options)
-        if "max_tokens" in options or "max_completion_tokens" in options:
-            return options
-        usual = _CHOICE_TOKENS if _all_have_choices(questions) else _TEXT_TOKENS
-        return {"max_tokens": self.plan.max_tokens or usual, **options}
+        options, limit = dict(self.plan.models[name].options), self.plan.max_tokens
+        if token_limit(options) is None:
+            options["max_tokens"] = limit or (_CHOICE_TOKENS if _all_have_choices(questions) else _TEXT_TOKENS)
+        return within_token_limit(options, limit and limit * reply_samples(options))
 
     def samples(self, name: str) -> int:
         """Return the number of answers of a model to each question."""

@@ -165,13 +165,18 @@ _MAX_UNPRICED_CALLS = 2  # calls made one at a time while no cost is known
 
 _ATTEMPTS = 5  # per request with transient failures; a request waits for a rate limit twice as often
 
+_ADVICE: dict[int | str | None, str] = {  # by HTTP status, or the server's code
+    429: ": its rate limit is reached: try again later, or give a lower --concurrency",
+    "unsupported_parameter": ": give the model other options in models.toml, or another signal",
+}
+
 BACKOFF_SECONDS = (0.5, 8.0)  # seconds before the second attempt, and at most
 
 
 def describe_failure(problem: CallError) -> str:
-    """Return a failure in words, with advice about a rate limit."""
-    limit = ": its rate limit is reached: try again later, or give a lower --concurrency"
-    return f"{problem}{limit if problem.failure.status == 429 else ''}"
+    """Return a failure in words, with advice about a rate limit and a parameter that the server refuses."""
+    failure = problem.failure
+    return f"{problem}{_ADVICE.get(failure.status) or _ADVICE.get(failure.code, '')}"
 
 
 class StoppedError(Exception):
@@ -218,9 +223,8 @@ class Respondent:
 
     def max_cost(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Decimal:
         """Return the largest cost of a request, from the prices and the costs so far."""
-        price = self.settings.price
-        by_price = max_input_tokens(messages, options) * price.dearest_input + max_output_tokens(options) * price.output
-        return max(self.highest_cost, by_price / 1_000_000)
+        by_price = self.settings.price.max_money(max_input_tokens(messages, options), max_output_tokens(options))
+        return max(self.highest_cost, by_price)
 
     @asynccontextmanager
     async def serialise_until_priced(self, budget: Budget) -> AsyncIterator[None]:
@@ -422,8 +426,7 @@ def max_costs(setup: ModelSetup, question: Question) -> tuple[Decimal, Decimal]:
         return first, Decimal(0)
     # The second request repeats the first request and its answer.
     sent = max_input_tokens(question.messages) + 4 * max_output_tokens(endpoint.options) + _SECOND_TEMPLATE
-    price = setup.respondent.settings.price
-    by_price = (sent * price.dearest_input + max_output_tokens(second) * price.output) / 1_000_000
+    by_price = setup.respondent.settings.price.max_money(sent, max_output_tokens(second))
     return first, max(setup.respondent.highest_cost, by_price)
 
 

@@ -53,8 +53,8 @@ def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> Mapping[s
     Raises `LogError` for a file that cannot be read, and for prices that are neither 0 nor from 1e-12 to 1e18. Warns of
     prices so small that they may be meant per token (`PricesWarning`).
 
-    >>> read_prices({"small": {"input": 0.1, "output": 0.4}})
-    {'small': Price(input=0.1, output=0.4, cached_input=None, cache_write=None)}
+    >>> read_prices({"small": {"input": 0.1, "output": 0.4}})["small"].output
+    0.4
     """
     if isinstance(source, PriceList):
         return source
@@ -236,8 +236,12 @@ def _prices_by_row(rows: Rows, rates: Mapping[str, Price], read: np.ndarray) -> 
     names = rows.frame["model"].unique(maintain_order=True).to_list()
     prices = {name: price_for(rates, name, f"{rows.name}, ", names) for name in names}
     if not isinstance(rates, PriceList):
-        full = np.array([prices[name].full for name in names], float)
-        return full[rows.frame["model"].replace_strict(names, range(len(names)), return_dtype=pl.Int64)]
+        model = rows.frame["model"].replace_strict(names, range(len(names)), return_dtype=pl.Int64).to_numpy()
+        per_million = np.array([prices[name].full for name in names], float)[model]
+        for number, name in enumerate(names):
+            for start, price in prices[name].tiers:
+                per_million[(model == number) & (read > start)] = price.full
+        return per_million
     times = read_times(rows.frame["time"], rows.name) if "time" in rows.frame.columns else [None] * rows.frame.height
     half_hours = (None if time is None else time // 1_800 * 1_800 for time in times)  # few moments to look up
     listed_prices: dict[tuple[str, float | None], ListedPrice | None] = {}
@@ -247,8 +251,8 @@ def _prices_by_row(rows: Rows, rates: Mapping[str, Price], read: np.ndarray) -> 
             moment = None if key[1] is None else datetime.fromtimestamp(key[1], UTC)
             listed_prices[key] = rates.find(key[0], moment)
         listed_price = listed_prices[key]
-        price = prices[key[0]] if listed_price is None else listed_price.price_of(int(np.nan_to_num(read[number])))
-        per_million[number] = price.full
+        price = prices[key[0]] if listed_price is None else listed_price.price
+        per_million[number] = price.at(int(np.nan_to_num(read[number]))).full
     return per_million
 
 

@@ -207,7 +207,10 @@ class SharedBill:
     def _reserve_in_period(
         self, period: Period, candidates: Sequence[Candidate], estimate_cost: Callable[[Candidate], float]
     ) -> Iterator[Candidate]:
-        """Yield the first candidate that the period's money covers, or the cheapest one, and put its cost aside."""
+        """Yield the first candidate that the period's money covers, and put its cost aside; else the cheapest one.
+
+        A cost that the money does not cover puts nothing aside: one request must not take the money from all others.
+        """
         if self.stops_at_budget and self._is_spending_unknown:
             raise SpendingUnknownError(self.charge.policy)
         now, costs = time.time(), [estimate_cost(candidate) for candidate in candidates]
@@ -222,8 +225,8 @@ class SharedBill:
                 advice = "no further line says so in this period"
                 warnings.warn(f"policy {self.charge.policy}: {message}: {advice}", CascadeWarning, stacklevel=4)
             raise BudgetSpentError(period, end)
-        index = covered[0] if covered else len(candidates) - 1
-        with self.reserve(costs[index]):
+        index, cost = (covered[0], costs[covered[0]]) if covered else (-1, 0.0)
+        with self.reserve(cost):
             yield candidates[index]
 
     @contextmanager

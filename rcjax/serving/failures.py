@@ -235,6 +235,12 @@ def error_code_of(body: Any) -> str | None:
     return codes[0] if codes else None
 
 
+def parameter_of(body: Any) -> str | None:
+    """Return the name of the request's field that an error refuses, such as "max_tokens"; None without one."""
+    name = as_object(body).get("param")
+    return name if isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9_.\[\]]{0,59}", name, re.ASCII) else None
+
+
 #: An endpoint's codes for an account without credit, whatever the status, which is 429 at OpenAI.
 NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached", "insufficient_credits", "payment_required")
 

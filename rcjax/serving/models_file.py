@@ -221,7 +221,7 @@ def describe_model_changes(before: Mapping[str, ModelEntry], after: Mapping[str,
         if (old := before.get(name)) is None:
             yield f"{name} is added"
             continue
-        pairs = zip(PRICES, old.price, model.price, strict=True)
+        pairs = zip(PRICES, old.price, model.price, strict=False)
         prices = ((key, *("none" if one is None else f"{float(one):g}" for one in pair)) for key, *pair in pairs)
         changes = [f"{key} {money} → {new}" for key, money, new in prices if money != new]
         settings = [one.name for one in fields(model) if one.name not in ("price", "listed")]

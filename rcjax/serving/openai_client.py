@@ -38,6 +38,7 @@ from rcjax.serving.failures import (
     error_code_of,
     is_transient,
     malformed_error,
+    parameter_of,
     read_retry_after,
 )
 from rcjax.serving.usage import CallUsage
@@ -260,6 +261,9 @@ async def _read_parts(stream: Any) -> AsyncIterator[bytes]:
 #: Arguments of `chat.completions.create` outside the body, by the names that `post` has for them.
 _POST_NAMES = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
 
+#: OpenAI's own host: its newer models refuse `max_tokens`, and all of its models accept `max_completion_tokens`.
+_OPENAI_HOST = "api.openai.com"
+
 #: Errors for a reply or a connection that does not come in time: HTTPX's, then aiohttp's.
 _TIMEOUTS = {"TimeoutException", "ServerTimeoutError"}
 
@@ -320,6 +324,8 @@ async def _post(
     client: Any = request.api_client
     fields = {name: value for name, value in request.options.items() if name not in _POST_NAMES}
     arguments: Any = {_POST_NAMES[name]: value for name, value in request.options.items() if name in _POST_NAMES}
+    if client.base_url.host == _OPENAI_HOST and "max_tokens" in fields:
+        fields.setdefault("max_completion_tokens", fields.pop("max_tokens"))
     body = {"model": request.model, "messages": request.messages, **fields}
     if streaming:
         body["stream"] = True
@@ -454,13 +460,15 @@ def _error_of_client(error: Exception, connected: bool = False) -> CallError:
         return connection_error(timed_out=timed_out, charged=kinds.isdisjoint(_UNSENT))
     if isinstance(error, openai.APIError):
         code, name, kind, failure = error_code_of(error.body), type(error).__name__, "other", Failure(charged=True)
+        parameter = parameter_of(error.body)
         if isinstance(error, openai.APIStatusError):
             status, name, headers = error.status_code, f"HTTP {error.status_code}", error.response.headers
             kind = name if status in _STATUSES else "HTTP other"
             transient = {"true": True, "false": False}.get(headers.get("x-should-retry", ""), is_transient(status))
             is_late = status in _PROXY_TIMEOUTS
             failure = Failure(status, code, read_retry_after(headers), transient, charged=is_late, timed_out=is_late)
-        return CallError(f"{name} ({code})" if code else name, failure, kind=kind)
+        words = ": ".join(word for word in (code, parameter) if word)
+        return CallError(f"{name} ({words})" if words else name, failure, kind=kind)
     if kinds & {"TransportError", "ClientError"}:
         return connection_error(timed_out=timed_out, transient=not connected)
     failure = Failure(charged=connected)  # before a response, it failed to make the request: nothing was sent

@@ -25,13 +25,6 @@ class ListedPrice(NamedTuple):
     """Dollars per million tokens."""
     source: str
     """The list with the provider and the entry, in words."""
-    tiers: tuple[tuple[int, Price], ...] = ()
-    """(input tokens of one request, the price above that number), in increasing order."""
-
-    def price_of(self, input_tokens: int) -> Price:
-        """Return the price of a request with this number of input tokens."""
-        above = [price for start, price in self.tiers if input_tokens > start]
-        return above[-1] if above else self.price
 
     def describe(self) -> str:
         """Describe the price in words.
@@ -40,7 +33,8 @@ class ListedPrice(NamedTuple):
         'input $0.15, output $0.6, cached_input $0.075 (a list)'
         """
         parts = [f"{name} ${price:g}" for name, price in self.price.record().items()]
-        more = f", more above {self.tiers[0][0]:,} input tokens" if self.tiers else ""
+        tiers = self.price.tiers
+        more = f", more above {tiers[0][0]:,} input tokens" if tiers else ""
         return f"{', '.join(parts)}{more} ({self.source})"
 
 
@@ -105,7 +99,7 @@ class GenaiPrices(PriceList):
             if prices[0] is None:
                 return None
             above = tuple((start, price) for start, price in zip(starts, prices[1:], strict=True) if price is not None)
-            return ListedPrice(prices[0], f"{kept.id} {entry.id}", above)
+            return ListedPrice(prices[0]._replace(tiers=above), f"{kept.id} {entry.id}")
         return None
 
     def _references(self, model: str) -> Iterator[tuple[str | None, str]]:
@@ -178,7 +172,7 @@ class PriceFile(PriceList):
             entry = self.entries.get(name, {})
             price = _price([entry.get(name) for name in self.names], 1e6)
             if price is not None:
-                return ListedPrice(price, f"{self.name}: {name}", self._tiers(entry))
+                return ListedPrice(price._replace(tiers=self._tiers(entry)), f"{self.name}: {name}")
         return None
 
     def _tiers(self, entry: Mapping[str, Any]) -> tuple[tuple[int, Price], ...]:
@@ -198,8 +192,8 @@ class PriceFile(PriceList):
 def read_price_file(content: Any, file: str) -> PriceFile | None:
     """Read LiteLLM's or OpenRouter's price list from a file's content; None for another content.
 
-    >>> read_price_file({"small": {"input_cost_per_token": 1e-7, "output_cost_per_token": 4e-7}}, "p.json")["small"]
-    Price(input=0.1, output=0.4, cached_input=None, cache_write=None)
+    >>> read_price_file({"small": {"input_cost_per_token": 1e-7, "output_cost_per_token": 4e-7}}, "p.json")["small"].input
+    0.1
     """
     models = content.get("data") if isinstance(content, Mapping) else None
     if isinstance(models, list):

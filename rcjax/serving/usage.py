@@ -179,7 +179,7 @@ class CallUsage:
             remarks.append("its server reports a cost far above its tokens' price: the price is used")
         if not all(are_wrong):
             return [*remarks, "its server reports the cost of each call: it is used in place of prices"]
-        tokens, (_, _, cached, stored) = self.tokens, price or Price(0, 0, 0, 0)
+        tokens, (cached, stored) = self.tokens, (price or Price(0, 0, 0, 0))[2:4]
         lacking = (
             (tokens.cached_input and cached is None, "cached_input"),
             (tokens.cache_write and stored is None, "cache_write"),

@@ -299,6 +299,30 @@ def test_a_probe_says_what_models_can_do(place):
     assert [request["model"] for request in server.requests[:6]].count("org/large") <= 2
 
 
+def test_a_probe_is_no_dry_run(place):
+    """It asked each model although a dry run asks nothing."""
+    with served(Models()) as (server, url):
+        models = write_models(place / "models.toml", url, ["tiny"])
+        result = run("collect", "--probe", "--dry-run", "--models", models)
+    assert (result.exit_code, server.requests) == (2, [])
+    assert "cannot be combined with --probe" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(("options", "wanted"), [("", 8), ("max_tokens = 5000", 8), ("max_tokens = 5", 5)])
+def test_the_limit_of_the_command_caps_that_of_the_file(options, wanted, place):
+    """It was ignored without a word."""
+    more = f"options = {{ {options} }}"
+    _, server = collect(place, Models(), "--max-tokens", "8", "--signal", "choice", names=["tiny"], n=1, more=more)
+    assert {request["max_tokens"] for request in server.requests} == {wanted}
+
+
+def test_a_parameter_that_a_server_refuses_is_named(place):
+    refused = {"error": {"message": "secret", "code": "unsupported_parameter", "param": "max_tokens"}}
+    result, _ = collect(place, lambda *_: Response(refused, 400), "--signal", "choice", names=["tiny"], n=30)
+    shown = " ".join(result.stdout.split())
+    assert "HTTP 400 (unsupported_parameter: max_tokens): give the model other options in models.toml" in shown
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -13,6 +13,7 @@ from rcjax.logs import LogError, PricesWarning
 from rcjax.logs.prices import read_prices
 from rcjax.serving.models_file import read_models
 from rcjax.serving.price_lists import GenaiPrices
+from rcjax.serving.usage import CallUsage
 
 MODELS = ("gpt-4o-mini", "claude-sonnet-4-5")
 
@@ -109,7 +110,7 @@ def test_long_requests_have_the_higher_price_of_litellm(tmp_path):
     path = tmp_path / "prices.json"
     path.write_text(json.dumps(LISTS["litellm"]))
     found = read_prices(path).find("claude-sonnet-4-5")
-    assert [found.price_of(read).input for read in (200_000, 200_001)] == [3.0, 6.0]
+    assert [found.price.at(read).input for read in (200_000, 200_001)] == [3.0, 6.0]
 
 
 def test_a_model_that_the_library_does_not_know_is_named_with_the_nearest():
@@ -135,6 +136,23 @@ def test_a_models_file_without_prices_has_the_listed_prices(tmp_path):
     for read in (read_models, read_prices):
         with pytest.raises(ValueError, match=r"mine: no input price: genai-prices knows no mine at http://localhost:1"):
             read(path)
+
+
+def test_a_models_file_charges_long_requests_by_their_tier(tmp_path):
+    """Served calls, budgets and a log of 500,000 input tokens had half the listed price."""
+    path = tmp_path / "models.toml"
+    path.write_text(f'["{MODELS[0]}"]\n["{MODELS[1]}"]\nbase_url = "https://api.anthropic.com/v1"\n')
+    price = read_models(path)[MODELS[1]].price
+    wanted = calc_price(Usage(input_tokens=500_000, output_tokens=1_000), MODELS[1]).total_price
+    usage = CallUsage()
+    for _ in range(2):  # each request has a tier of its own
+        usage.add({"prompt_tokens": 500_000, "completion_tokens": 1_000})
+        usage.add({"prompt_tokens": 1_000, "completion_tokens": 0})
+    assert usage.money(price) == 2 * wanted + 2 * price.input / 1_000
+    assert price.max_money(500_000, 1_000) >= wanted
+    table = frame().with_columns(input_tokens=pl.lit(500_000), output_tokens=pl.lit(1_000), cached_tokens=pl.lit(0))
+    log = rcjax.read_log(table, prices=path, models=MODELS)
+    assert np.asarray(log.query_cost)[0, 1] == pytest.approx(float(wanted))
 
 
 def test_future_prices_are_not_used():

@@ -185,6 +185,17 @@ def test_money_that_running_requests_reserve_is_refused_for_a_moment_alone(clock
             assert ("try again" in str(refused.value)) == (end is None)
 
 
+def test_a_request_that_no_money_covers_takes_none_from_others(clock):
+    """A client asked for two thousand million tokens: all others got the cheapest rung, and no shadow query."""
+    billing = Billing(LADDER, "policy", None)
+    with (
+        billing.choose_and_reserve([1e6, 1e5], float) as cheapest,
+        billing.choose_and_reserve([0.3, 0.02], float) as chosen,
+        billing.reserve_shadow(0.3) as is_covered,
+    ):
+        assert (cheapest, chosen, is_covered) == (1e5, 0.3, True)
+
+
 def test_an_answer_that_costs_a_hundred_times_its_rung_is_a_warning_once_a_minute(clock):
     billing = SharedBill(Ladder(LADDER.rungs, LADDER.position, budget=0.1), "policy", None)
     with warnings.catch_warnings(record=True) as warned:

@@ -272,3 +272,22 @@ def test_only_openais_endpoint_gets_what_the_environment_has_for_it(monkeypatch)
         values = [headers.get(name) for name in ("openai-organization", "openai-project", "x-secret")]
         assert values == (["an-org", "a-project", "yes"] if address is None else [None] * 3)
         assert headers["accept-encoding"] == "identity"
+
+
+@pytest.mark.parametrize(("base_url", "name"), [(None, "max_completion_tokens"), ("http://box:1/v1", "max_tokens")])
+def test_openai_gets_its_newer_name_of_the_limit_on_tokens(base_url, name, monkeypatch):
+    """Its newer models refuse the older name, also in a signal's second question."""
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    sent = []
+
+    def behave(request):
+        sent.append(json.loads(request.content))
+        return openai_client.HTTP.Response(200, json=completion("A"))
+
+    async def ask():
+        http = openai_client.HTTP.AsyncClient(transport=openai_client.HTTP.MockTransport(behave))
+        client = openai.AsyncOpenAI(api_key="key", base_url=base_url, http_client=http)
+        await complete(CompletionRequest(client, "m", MESSAGES, {"max_tokens": 8}), CallUsage())
+
+    asyncio.run(ask())
+    assert {one: sent[0].get(one) for one in ("max_tokens", "max_completion_tokens") if one in sent[0]} == {name: 8}

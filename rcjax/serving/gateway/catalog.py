@@ -35,7 +35,7 @@ from rcjax.serving.gateway.clients import KeyRing
 from rcjax.serving.models_file import ModelEntry, describe_model_changes, describe_variable, read_models
 from rcjax.serving.openai_client import make_api_client, openai
 from rcjax.serving.totals import Ledger, TotalsFile
-from rcjax.serving.usage import TOKEN_LIMITS, token_limit
+from rcjax.serving.usage import TOKEN_LIMITS
 
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """The environment variable of Prometheus's client for the folder in which several workers count together."""
@@ -413,8 +413,7 @@ class CatalogMaker:
     def _with_recorded_options(self, model: ModelEntry, record: Mapping[str, Any]) -> ModelEntry:
         """Add the options of the tuning's requests, which the file's options replace, and the limit on tokens."""
         options = {**record.get("options", {}), **model.options}
-        limit, options = self.settings.limits.max_tokens, self._with_token_limit(model, options)
-        return replace(model, options=options, fixed=FIXED_OPTIONS, max_tokens=limit)
+        return replace(model, options=options, fixed=FIXED_OPTIONS, max_tokens=self.settings.limits.max_tokens)
 
     def _shadow_models(self, policy: AbstractPolicy | None, models: Mapping[str, ModelEntry]) -> tuple[str, ...]:
         """Return the models for shadow queries besides the policy's own: the settings' and the policy's reference.
@@ -450,9 +449,10 @@ class CatalogMaker:
             for name, value in model.options.items()
             if name.startswith("extra_") or name in _OPERATOR_OPTIONS
         }
-        options = within_token_limit(self._with_token_limit(model, kept), limits.max_tokens)
+        options = within_token_limit(kept, limits.max_tokens)
         return Endpoint(client, model.upstream_model, None, options, model.price, None, fixed=FIXED_OPTIONS)
 
+<<<<<<< HEAD
     def _with_token_limit(self, model: ModelEntry, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options with the service's limit on tokens, by the endpoint's name for it, if they have none."""
         limit = self.settings.limits.max_tokens
@@ -460,6 +460,16 @@ class CatalogMaker:
             return {**options}
         return {**options, "max_completion_tokens" if model.base_url is None else "max_tokens": limit}
 
+||||||| 969e25bb
+    def _with_token_limit(self, model: ModelSettings, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options with the service's limit on tokens, by the endpoint's name for it, if they have none."""
+        limit = self.settings.limits.max_tokens
+        if limit is None or token_limit(options) is not None:
+            return {**options}
+        return {**options, "max_completion_tokens" if model.base_url is None else "max_tokens": limit}
+
+=======
+>>>>>>> s2
 
 def _pass_policy(model: str) -> Policy:
     """Make a policy by which one model answers everything."""
