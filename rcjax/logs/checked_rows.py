@@ -251,5 +251,5 @@ def read_times(times: pl.Series, place: str) -> pl.Series:
     seconds = seconds.fill_nan(None).alias(times.name)
     if (late := times.filter(seconds > _MAX_TIME)).len():
         advice = "give ISO 8601 or seconds since 1970, not milliseconds"
-        raise LogError(f"{place}: time {brief(str(late[0]))} is after the year 2286: {advice}")
+        raise LogError(f"{place}: time {shorten(str(late[0]))} is after the year 2286: {advice}")
     return seconds

@@ -351,7 +351,9 @@ def with_times(log: Log, source: Any) -> Log:
     for frame in load_table(source, choose).frames:
         if "time" not in frame.columns:
             return log
-        rows = frame.select(pl.col("query").cast(pl.String), read_times(frame["time"], name_of(source)).alias("time"))
+        rows = frame.select(
+            pl.col("query").cast(pl.String), read_times(frame["time"], name_source(source)).alias("time")
+        )
         for query, moment in rows.drop_nulls().group_by("query").agg(pl.col("time").min()).iter_rows():
             earliest[query] = min(moment, earliest.get(query, math.inf))
     return dataclasses.replace(log, time=tuple(earliest.get(str(query), math.nan) for query in log.queries))

@@ -192,7 +192,8 @@ class PriceFile(PriceList):
 def read_price_file(content: Any, file: str) -> PriceFile | None:
     """Read LiteLLM's or OpenRouter's price list from a file's content; None for another content.
 
-    >>> read_price_file({"small": {"input_cost_per_token": 1e-7, "output_cost_per_token": 4e-7}}, "p.json")["small"].input
+    >>> models = {"small": {"input_cost_per_token": 1e-7, "output_cost_per_token": 4e-7}}
+    >>> read_price_file(models, "p.json")["small"].input
     0.1
     """
     models = content.get("data") if isinstance(content, Mapping) else None

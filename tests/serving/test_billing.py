@@ -187,7 +187,7 @@ def test_money_that_running_requests_reserve_is_refused_for_a_moment_alone(clock
 
 def test_a_request_that_no_money_covers_takes_none_from_others(clock):
     """A client asked for two thousand million tokens: all others got the cheapest rung, and no shadow query."""
-    billing = Billing(LADDER, "policy", None)
+    billing = SharedBill(LADDER, "policy", None)
     with (
         billing.choose_and_reserve([1e6, 1e5], float) as cheapest,
         billing.choose_and_reserve([0.3, 0.02], float) as chosen,

@@ -452,24 +452,6 @@ class CatalogMaker:
         options = within_token_limit(kept, limits.max_tokens)
         return Endpoint(client, model.upstream_model, None, options, model.price, None, fixed=FIXED_OPTIONS)
 
-<<<<<<< HEAD
-    def _with_token_limit(self, model: ModelEntry, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options with the service's limit on tokens, by the endpoint's name for it, if they have none."""
-        limit = self.settings.limits.max_tokens
-        if limit is None or token_limit(options) is not None:
-            return {**options}
-        return {**options, "max_completion_tokens" if model.base_url is None else "max_tokens": limit}
-
-||||||| 969e25bb
-    def _with_token_limit(self, model: ModelSettings, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options with the service's limit on tokens, by the endpoint's name for it, if they have none."""
-        limit = self.settings.limits.max_tokens
-        if limit is None or token_limit(options) is not None:
-            return {**options}
-        return {**options, "max_completion_tokens" if model.base_url is None else "max_tokens": limit}
-
-=======
->>>>>>> s2
 
 def _pass_policy(model: str) -> Policy:
     """Make a policy by which one model answers everything."""

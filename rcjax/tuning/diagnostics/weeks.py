@@ -254,7 +254,7 @@ def _calls(source: Any) -> pl.DataFrame:
     frame = pl.concat([*load_table(source, choose).frames], how="diagonal_relaxed")
     missing = [name for name in (*_COLUMNS, *_OTHERS) if name not in frame.columns]
     frame = frame.with_columns(pl.lit(None, pl.String).alias(name) for name in missing)
-    times = read_times(frame["time"], name_of(source))
+    times = read_times(frame["time"], name_source(source))
     texts = frame.with_columns(pl.all().exclude("time").cast(pl.String), time=times)
     numbers = ("logprob", "cost", "input_tokens", "output_tokens", "step", "attempts")
     calls = texts.with_columns(pl.col(numbers).cast(pl.Float64, strict=False)).drop_nulls(["query", "model", "time"])
