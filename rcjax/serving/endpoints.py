@@ -239,8 +239,10 @@ class Endpoint:
         cost = 0.0 if money is None else float(money)
         if estimated:
             cost += max(self._uncounted_cost(usage, seconds, means, options), self._mean_cost_of(usage, money))
-        tokens = usage.tokens if is_complete and usage.replies else (None, None, 0, 0)
-        return CallFigures(*tokens, cost=cost, estimated=estimated)
+        if not (is_complete and usage.replies):
+            return CallFigures(None, None, 0, 0, cost, estimated)
+        tokens = usage.tokens
+        return CallFigures(tokens.input, tokens.output, tokens.cached_input, tokens.cache_write, cost, estimated)
 
     def second_cost(self, usage: CallUsage) -> float:
         """Compute the money of a signal's second question, from its usage; 0 if neither price nor cost is known."""
