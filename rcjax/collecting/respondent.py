@@ -20,7 +20,7 @@ from rcjax.collecting.questions import Question
 from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.answers import FORM_OPTIONS, as_object
 from rcjax.policy.signals.signal import ChoiceNormaliser, signal_by_name
-from rcjax.serving.call_log import Query, call_row
+from rcjax.serving.call_log import Handling, Query, call_row
 from rcjax.serving.check_processes import CheckRunner
 from rcjax.serving.completions import read_reply, text_or_calls
 from rcjax.serving.endpoints import Endpoint, LoggedNormaliser, second_options
@@ -448,7 +448,9 @@ async def ask_question(
     respondent, call = setup.respondent, uuid.uuid4().hex[:16]
     _, second_cost = max_costs(setup, question)
     form = question.request_form
-    query = Query(question.query, question.messages, question.options, is_shadow_query=True, request_form=form)
+    query = Query(
+        question.query, question.messages, question.options, request_form=form, handling=Handling(is_shadow_query=True)
+    )
     exchange = Exchange(query, setup.name, setup.endpoint(question))
     async with budget.expense(partial(file.begin, call, question.query, setup.name), reserved) as expense:
         expense.note(reserved)

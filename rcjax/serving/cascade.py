@@ -27,7 +27,17 @@ from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, hash_to_u
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
 from rcjax.serving.billing import BudgetSpentError, SharedBill, SpendingUnknownError, reserve_client_money
-from rcjax.serving.call_log import Call, CallLog, Query, ShadowRate, ShadowShare, make_shadow_share, require_query
+from rcjax.serving.call_log import (
+    Call,
+    CallLog,
+    Charge,
+    Handling,
+    Query,
+    ShadowRate,
+    ShadowShare,
+    make_shadow_share,
+    require_query,
+)
 from rcjax.serving.endpoints import RequestDefaults, make_endpoints, require_options
 from rcjax.serving.exchange import Exchange, ModelCaller, Observe, ReceiveChunk, calls_of, gather_all, raise_first
 from rcjax.serving.failures import CascadeWarning, Failure
@@ -292,7 +302,7 @@ class Cascade:
 
     def estimate_cost(self, query: Query) -> float:
         """Estimate the money that an answer may cost, on the upper of the two rungs around the policy's position."""
-        top, query = len(self.policy.rungs) - 1, replace(query, is_shadow_query=bool(self.shadow))  # at most
+        top, query = len(self.policy.rungs) - 1, query.with_handling(is_shadow_query=bool(self.shadow))  # at most
         return self._estimate_rung(query, min(math.ceil(self.billing.position_of(query.client)), top) if top else 0)
 
     def continue_from(self, before: Cascade, models: Iterable[str]) -> None:
@@ -364,13 +374,13 @@ class Cascade:
             reported_rung = None if position is None else rung_index
             # Before the first model is asked: its answer must not decide which queries are tuned on, and its line of
             # the log says whether this is a shadow query.
-            memory = shadow_resources.enter_context(self._keep_shadow()) if query.is_shadow_query else None
+            memory = shadow_resources.enter_context(self._keep_shadow()) if query.handling.is_shadow_query else None
             is_shadow = False
             if memory is not None:
                 cost = self._estimate_sum(query, {*self.all_models}.difference(policy.models))
                 is_shadow = reservations.enter_context(self.billing.reserve_shadow(cost))
                 self._observe_shadow("asked" if is_shadow else "no money")
-            query = replace(query, position=position, rung=reported_rung, is_shadow_query=is_shadow)
+            query = query.with_handling(position=position, rung=reported_rung, is_shadow_query=is_shadow)
             try:
                 result = await self._run_cascade(policy, query, end, exchanges, deliver)
                 if result.status == "failed":
@@ -385,7 +395,7 @@ class Cascade:
                 return result, None
             reservations.close()  # the bill has the answer's cost: from now on, only the other models need money
             shadow_resources.enter_context(self.billing.reserve(self._estimate_sum(query, others)))
-            query = replace(query, charge=self.billing.shadow_charge, is_shadow_call=True)
+            query = query.with_handling(charge=self.billing.shadow_charge, is_beyond_policy=True)
             exchanges = list[Exchange]()
             shadow_resources.callback(self._log_unasked, query, others, exchanges)
             return result, _PendingShadowCalls(query, others, exchanges, shadow_resources.pop_all(), memory)
@@ -408,7 +418,7 @@ class Cascade:
         share = self.shadow_share.count_and_share(time.time()) if self.shadow else 0.0
         is_shadow_query = share > 0 and hash_to_uniform("shadow", self._draw_key(name, conversation)) < share
         form = request_form_of(conversation, options)
-        return Query(name, conversation, options, is_shadow_query=is_shadow_query, request_form=form)
+        return Query(name, conversation, options, request_form=form, handling=Handling(is_shadow_query=is_shadow_query))
 
     def _draw_key(self, query_id: str, messages: Sequence[Any]) -> str:
         """Return the key for a query's draws: its id and a hash of its messages, as a client may repeat an id."""
@@ -454,7 +464,7 @@ class Cascade:
     def _log_unasked(self, query: Query, models: Iterable[str], exchanges: list[Exchange]) -> None:
         """Log the models that a shadow query has not asked, so that the log shows that the query is incomplete."""
         asked = {exchange.model for exchange in exchanges}
-        for model in models if query.is_shadow_query else ():
+        for model in models if query.handling.is_shadow_query else ():
             if model not in asked:
                 self._model_caller.log_unasked(query, model)
 
@@ -470,9 +480,7 @@ class Cascade:
             if left is not None and left <= 0:
                 break
             is_final = policy.keeps_any_answer(model)
-            query = replace(
-                _query_for(query, policy, model), charge=replace(self.billing.charge, step=len(exchanges) + 1)
-            )
+            query = _query_for(query, policy, model, replace(self.billing.charge, step=len(exchanges) + 1))
             seconds = left / 2 if left is not None and later else left
             if model == policy.first_model and policy.parallel_model is not None:
                 ahead = await self._ask_both(policy, query, seconds, exchanges)
@@ -507,7 +515,7 @@ class Cascade:
             if left is not None and left <= 0:
                 break
             charge = replace(self.billing.charge, step=len(exchanges) + 1)
-            query = replace(query, charge=charge, needs_confidence=query.is_shadow_query)
+            query = query.with_handling(charge=charge, needs_confidence=query.handling.is_shadow_query)
             rung = next((rung for rung in self.policy.rungs if model in rung.models), None)
             cost = self._estimate_sum(query, [model])
             with (  # no money covers the second candidate, in place of a cheapest answer
@@ -528,7 +536,7 @@ class Cascade:
         names, records = [policy.first_model, str(policy.parallel_model)], (list[Exchange](), list[Exchange]())
         calls = [
             self._model_caller.call(
-                replace(query, charge=replace(self.billing.charge, step=step)), name, policy, record, seconds
+                query.with_handling(charge=replace(self.billing.charge, step=step)), name, policy, record, seconds
             )
             for step, (name, record) in enumerate(zip(names, records, strict=True), start=1)
         ]
@@ -539,9 +547,10 @@ class Cascade:
         return {exchange.model: exchange for record in records for exchange in record}
 
 
-def _query_for(query: Query, policy: Policy, model: str) -> Query:
+def _query_for(query: Query, policy: Policy, model: str, charge: Charge | None = None) -> Query:
     """Return the query for a model. It needs no confidence if the policy keeps any answer of the model."""
-    return replace(query, needs_confidence=query.is_shadow_query or not policy.keeps_any_answer(model))
+    needs_confidence = query.handling.is_shadow_query or not policy.keeps_any_answer(model)
+    return query.with_handling(charge=charge, needs_confidence=needs_confidence)
 
 
 def _best_so_far(exchanges: Sequence[Exchange]) -> tuple[Literal["best so far", "failed"], Exchange | None]:

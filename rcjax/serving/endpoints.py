@@ -147,7 +147,7 @@ class Endpoint:
     def skips_second(self, query: Query) -> bool:
         """Return whether the signal's second question is left out; a user's own signal may need it for the answer."""
         reads_text = type(self.signal) in (Verification, Stated) and second_options(self.signal) is not None
-        return reads_text and not query.needs_confidence
+        return reads_text and not query.handling.needs_confidence
 
     def options_for(self, overrides: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the model's options, overridden by a question's options, then by the signal's options.

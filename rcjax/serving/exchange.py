@@ -415,7 +415,7 @@ class ModelCaller:
 
     async def _run(self, exchange: Exchange, forwarder: ChunkForwarder | None, seconds: float | None) -> None:
         """Run an exchange within its time limit, after which it has failed."""
-        slots = self._shadow_slots if exchange.query.is_shadow_call else self._slots
+        slots = self._shadow_slots if exchange.query.handling.is_beyond_policy else self._slots
         try:
             async with asyncio.timeout(seconds) as timer:
                 limits = CallLimits(slots, timer.when())
@@ -488,7 +488,7 @@ class ModelCaller:
 
     def log_unasked(self, query: Query, model: str) -> None:
         """Log a model that was not asked because the query ended early."""
-        exchange = Exchange(replace(query, charge=None, is_shadow_call=True), model, self.endpoints[model])
+        exchange = Exchange(query.with_handling(charge=None, is_beyond_policy=True), model, self.endpoints[model])
         exchange.error = "not asked: the query ended early"
         exchange.end(None, self._record_of(model, query))
         self._log_call(exchange)

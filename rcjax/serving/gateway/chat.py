@@ -282,8 +282,7 @@ class RequestHandler:
         return result if result.completion is None else replace(result, status="answered")
 
     async def _ask_model(self, deployment: Deployment | None) -> Result:
-        query = replace(
-            self._make_query(),
+        query = self._make_query().with_handling(
             not_judged="by name" if deployment is None else ", ".join(self._why_not_judged),
             charge=None if deployment is None else deployment.cascade.billing.charge,
         )
@@ -372,8 +371,8 @@ class RequestHandler:
             "policy": None if deployment is None else deployment.name,
             "policy_hash": None if deployment is None else deployment.digest,
             "confidence": outcome.confidence if isinstance(outcome, Result) else None,
-            "position": outcome.query.position,
-            "rung": outcome.query.rung,
+            "position": outcome.query.handling.position,
+            "rung": outcome.query.handling.rung,
             "cost": math.fsum(call.cost for call in outcome.calls),
             "not_judged": list(self._why_not_judged),
         }

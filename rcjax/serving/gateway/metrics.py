@@ -195,13 +195,13 @@ class Metrics:
             policy: name of the policy that made the call.
         """
         model = call.model
-        if policy is not None and not call.query.is_shadow_call:
+        if policy is not None and not call.query.handling.is_beyond_policy:
             self.count_cost(policy, call.cost)
         client = call.query.client
-        if client is not None and not call.query.is_shadow_call:
+        if client is not None and not call.query.handling.is_beyond_policy:
             self._figure("client_cost", client).inc(call.cost)
         self._figure("call_seconds", model).observe(call.seconds)
-        self._figure("call_cost", model, "true" if call.query.is_shadow_call else "false").inc(call.cost)
+        self._figure("call_cost", model, "true" if call.query.handling.is_beyond_policy else "false").inc(call.cost)
         self._figure("call_attempts", model).inc(call.attempts)
         for direction, tokens in (("input", call.input_tokens), ("output", call.output_tokens)):
             if tokens:

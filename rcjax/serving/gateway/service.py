@@ -169,7 +169,7 @@ class Gateway:
     def _count_call(self, call: Call, policy: str | None = None) -> None:
         """Count a call that has ended."""
         self.metrics.count_call(call, policy)
-        client = None if call.query.is_shadow_call else self.catalog.key_ring.by_name(call.query.client)
+        client = None if call.query.handling.is_beyond_policy else self.catalog.key_ring.by_name(call.query.client)
         if client is not None:
             self.client_limits.pay(client, call.cost)
 
