@@ -518,11 +518,8 @@ class Cascade:
             query = query.with_handling(charge=charge, needs_confidence=query.handling.is_shadow_query)
             rung = next((rung for rung in self.policy.rungs if model in rung.models), None)
             cost = self._estimate_sum(query, [model])
-            with (  # no money covers the second candidate, in place of a cheapest answer
-                self.billing.choose_and_reserve((cost, math.inf), float, query.client) as reserved,
-                reserve_client_money.get()(cost),
-            ):
-                if reserved == math.inf:
+            with self.billing.try_reserve(cost, query.client) as is_covered, reserve_client_money.get()(cost):
+                if not is_covered:
                     continue
                 exchange = await self._model_caller.call(query, model, rung, exchanges, left, deliver=deliver)
             if exchange.is_delivered or exchange.completion is not None:
