@@ -12,7 +12,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
@@ -68,10 +67,8 @@ def describe_new_period(every: str, before: str) -> str:
     return f"{change}: what was spent before the change does not count in it"
 
 
-reserve_client_money: ContextVar[Callable[[float], AbstractContextManager[object]]] = ContextVar(
-    "reserve_client_money", default=nullcontext
-)
-"""Puts aside more money of the running request's client; raises an exception if its money does not cover it."""
+ReserveMoney = Callable[[float], AbstractContextManager[object]]
+"""Puts aside dollars of a request's client until the context ends; raises an exception if its money is too little."""
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType, NoneType
@@ -26,7 +26,7 @@ from rcjax._base.codec import number, require_instance, takes, visible, whole_nu
 from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, hash_to_uniform
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
-from rcjax.serving.billing import BudgetSpentError, SharedBill, SpendingUnknownError, reserve_client_money
+from rcjax.serving.billing import BudgetSpentError, ReserveMoney, SharedBill, SpendingUnknownError
 from rcjax.serving.call_log import (
     Call,
     CallLog,
@@ -234,6 +234,7 @@ class Cascade:
         deliver: ReceiveChunk | None = None,
         segment: str | None = None,
         client: str | None = None,
+        reserve: ReserveMoney = nullcontext,
     ) -> Result:
         """Answer one query.
 
@@ -248,6 +249,7 @@ class Cascade:
                 `deliver` become warnings; the answer is in the result.
             segment: the query's segment, if the policy has a cascade for each segment; the log keeps it.
             client: the client's name; the log keeps it.
+            reserve: called with the dollars that a fallback may cost; the fallback is asked within the context.
 
         Raises CascadeError if no model answers; TypeError or ValueError for invalid arguments.
         """
@@ -260,7 +262,7 @@ class Cascade:
             raise ValueError("deadline must be above 0 seconds")
         full = replace(self._make_query(messages, query_id, request_options), segment=segment, client=client)
         end = None if deadline is None else time.monotonic() + deadline
-        result, shadow_calls = await self._answer(full, end, deliver)
+        result, shadow_calls = await self._answer(full, end, deliver, reserve)
         if shadow_calls is not None:
             task = asyncio.create_task(self._ask_others(shadow_calls))
             self._background.add(task)  # the event loop keeps only a weak reference
@@ -356,6 +358,7 @@ class Cascade:
         query: Query,
         end: float | None = None,
         deliver: ReceiveChunk | None = None,
+        reserve: ReserveMoney = nullcontext,
         exchanges: list[Exchange] | None = None,
     ) -> tuple[Result, _PendingShadowCalls | None]:
         """Return the result and, for a shadow query, its shadow calls, which are still to be made; None without any."""
@@ -384,7 +387,7 @@ class Cascade:
             try:
                 result = await self._run_cascade(policy, query, end, exchanges, deliver)
                 if result.status == "failed":
-                    result = await self._fall_back(result, end, exchanges, deliver)
+                    result = await self._fall_back(result, end, exchanges, deliver, reserve)
             except BaseException:  # without a line, queries that fail, the hard ones, would be missing from the sample
                 self._log_unasked(query, self.all_models, exchanges)
                 raise
@@ -503,7 +506,12 @@ class Cascade:
         return make_result(query, *_best_so_far(exchanges), exchanges)
 
     async def _fall_back(
-        self, failed: Result, end: float | None, exchanges: list[Exchange], deliver: ReceiveChunk | None
+        self,
+        failed: Result,
+        end: float | None,
+        exchanges: list[Exchange],
+        deliver: ReceiveChunk | None,
+        reserve: ReserveMoney,
     ) -> Result:
         """Ask the fallbacks, as far as time and money allow, unless there is a reply or the request was refused."""
         has_reply = failed.completion is not None or any(exchange.is_delivered for exchange in exchanges)
@@ -518,7 +526,7 @@ class Cascade:
             query = query.with_handling(charge=charge, needs_confidence=query.handling.is_shadow_query)
             rung = next((rung for rung in self.policy.rungs if model in rung.models), None)
             cost = self._estimate_sum(query, [model])
-            with self.billing.try_reserve(cost, query.client) as is_covered, reserve_client_money.get()(cost):
+            with self.billing.try_reserve(cost, query.client) as is_covered, reserve(cost):
                 if not is_covered:
                     continue
                 exchange = await self._model_caller.call(query, model, rung, exchanges, left, deliver=deliver)

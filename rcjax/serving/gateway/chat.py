@@ -21,7 +21,7 @@ from starlette.types import Send
 
 from rcjax.policy.signals.answers import as_object, objects_in
 from rcjax.policy.signals.replies import token_content
-from rcjax.serving.billing import BudgetSpentError, SpendingUnknownError, reserve_client_money
+from rcjax.serving.billing import BudgetSpentError, ReserveMoney, SpendingUnknownError
 from rcjax.serving.call_log import Query
 from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.completions import text_or_calls
@@ -161,8 +161,8 @@ class RequestContext:
     query_id: str
     segment: str | None
     """The query's segment; None if unknown."""
-    reserve_money: Callable[[Callable[[], float]], AbstractContextManager[None]]
-    """Puts aside the client's money for the request, given a function that estimates its cost."""
+    reserve_money: ReserveMoney
+    """Puts aside the client's money for the request."""
 
 
 @dataclass(slots=True)
@@ -199,7 +199,7 @@ class RequestHandler:
         """Answer the request. Raises ApiError if no model does."""
         deployment = self._deployment
         try:
-            with self.context.reserve_money(self._estimate_cost):
+            with self.context.reserve_money(self._estimate_cost() if self.context.client.money else 0.0):
                 if deployment is None or not self._is_judged:
                     result = await self._keep_open(self._ask_model(deployment))
                 else:
@@ -265,7 +265,6 @@ class RequestHandler:
 
     async def _ask_policy(self, deployment: Deployment) -> Result:
         query = self._make_query()
-        reserve_client_money.set(lambda cost: self.context.reserve_money(lambda: cost))
         try:
             return await deployment.cascade.ask(
                 query.messages,
@@ -275,6 +274,7 @@ class RequestHandler:
                 deliver=self._receive_chunk if self.request.stream and not self.request.fields.get("tools") else None,
                 segment=query.segment,
                 client=query.client,
+                reserve=self.context.reserve_money,
             )
         except CascadeError as problem:
             result = problem.result
