@@ -353,7 +353,7 @@ def announce(settings: ServiceSettings, as_json: bool, workers: int, url: str, c
             problem = f"{settings.models_file.name} has no table for {reference.model}, the reference of policy {name}"
             warn(f"{problem}: shadow queries are not asked of it, and rcjax check cannot tell what differs: add it")
     if settings.stops_at_budget and all(
-        deployment.cascade.billing.money_left is None for deployment in catalog.policies.values()
+        deployment.cascade.money_left is None for deployment in catalog.policies.values()
     ):
         warn("--stop-at-budget stops nothing: no policy here follows money for a day, a week or a month")
     for line in describe_listed(catalog.models.values()):

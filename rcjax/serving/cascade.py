@@ -16,13 +16,14 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType, NoneType
 from typing import Any, Literal, cast
 
 from rcjax._base.codec import number, require_instance, takes, visible, whole_number
+from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, hash_to_uniform
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
@@ -306,6 +307,32 @@ class Cascade:
         """Estimate the money that an answer may cost, on the upper of the two rungs around the policy's position."""
         top, query = len(self.policy.rungs) - 1, query.with_handling(is_shadow_query=bool(self.shadow))  # at most
         return self._estimate_rung(query, min(math.ceil(self.billing.position_of(query.client)), top) if top else 0)
+
+    @property
+    def money_left(self) -> float | None:
+        """Money left for the period; None if the cascade follows no money for a period."""
+        return self.billing.money_left
+
+    @property
+    def period(self) -> Period | None:
+        """Money and period that the cascade follows; None without one."""
+        return self.billing.period
+
+    def reserve_unjudged(
+        self, estimate_cost: Callable[[str], float], client: str | None
+    ) -> AbstractContextManager[str]:
+        """Return a context with the model of an answer that the policy does not judge, which puts its cost aside.
+
+        The model is the policy's last or, if the money does not cover that, the last of the cheapest rung. Raises
+        exceptions as `ask` does.
+        """
+        self.billing.catch_up()
+        candidates = self.policy.models[-1], self.policy.rungs[0].models[-1]
+        return self.billing.choose_and_reserve(candidates, estimate_cost, client)
+
+    def pay_unjudged(self, calls: Sequence[Call], client: str | None) -> None:
+        """Add the cost of an answer that the policy does not judge to the bill."""
+        self.billing.pay(calls, client=client)
 
     def continue_from(self, before: Cascade, models: Iterable[str]) -> None:
         """Continue the bill of the cascade that this one replaces, and the means of these models' answers."""

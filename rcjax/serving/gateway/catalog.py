@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.codec import visible
-from rcjax.policy.bills import PeriodBill
 from rcjax.policy.comparison import describe_rungs
 from rcjax.policy.decisions import Rule
 from rcjax.policy.error_kind import recorded_reference
@@ -342,9 +341,9 @@ class CatalogMaker:
                 deployments[name] = self._deploy(name, policy, models, before)
             except ValueError as problem:
                 raise ValueError(f"{self._source_of(name, policy)}: {problem}") from None
-            bill = deployments[name].cascade.billing.bill
-            if isinstance(bill, PeriodBill) and settings.ledger is None and settings.log_file is None:
-                reason = f"its budget is for each {bill.period.every}, and the money spent is kept beside the log"
+            period = deployments[name].cascade.period
+            if period is not None and settings.ledger is None and settings.log_file is None:
+                reason = f"its budget is for each {period.every}, and the money spent is kept beside the log"
                 raise ValueError(f"policy {name}: {reason}: give --log calls.jsonl, --ledger, or --no-follow")
         model_caller = ModelCaller(endpoints, self.log, _SLOTS_PER_REQUEST * settings.limits.concurrency, self.observe)
         return Catalog(deployments, models, model_caller, settings.make_key_ring(deployments, models))

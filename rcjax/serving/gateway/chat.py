@@ -294,23 +294,16 @@ class RequestHandler:
             finally:  # a client that disconnects still pays for the calls made
                 self.metrics.count_cost(self.request.model, math.fsum(call.cost for call in calls_of(exchanges)))
                 if deployment is not None:
-                    deployment.cascade.billing.pay(calls_of(exchanges), client=self.context.client.name)
+                    deployment.cascade.pay_unjudged(calls_of(exchanges), self.context.client.name)
         return make_result(query, "failed" if exchange.completion is None else self._status, exchange, exchanges)
 
     def _reserve_model(
         self, deployment: Deployment | None, estimate_cost: Callable[[str], float]
     ) -> AbstractContextManager[str]:
-        """Return a context with the model of an answer that is not judged, which puts its cost aside.
-
-        If the request names a model, that model. If it names a policy: its last model or, if the money does not cover
-        that, the last model of its cheapest rung.
-        """
+        """Return a context with the model of an answer that is not judged, which puts its cost aside."""
         if deployment is None:
             return nullcontext(self.request.model)
-        candidates = deployment.policy.models[-1], deployment.policy.rungs[0].models[-1]
-        billing = deployment.cascade.billing
-        billing.catch_up()
-        return billing.choose_and_reserve(candidates, estimate_cost, self.context.client.name)
+        return deployment.cascade.reserve_unjudged(estimate_cost, self.context.client.name)
 
     async def _receive_chunk(self, received: AnswerChunk) -> None:
         """Send a chunk of a stream to the client."""
