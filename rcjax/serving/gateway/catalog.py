@@ -193,9 +193,10 @@ class Deployment:
 
     name: str
     """The policy's name for clients."""
-    policy: AbstractPolicy
+    file_policy: AbstractPolicy
+    """The policy as its file has it; the cascade's policy has the money and the following of the settings."""
     digest: str
-    """A hash of the policy's JSON (`digest_of`)."""
+    """A hash of the JSON of the file's policy (`digest_of`)."""
     cascade: Cascade
     is_untuned: bool = False
     """Whether there is no policy yet, and one model answers everything."""
@@ -228,7 +229,9 @@ class Deployment:
     @property
     def shadow_cost(self) -> ShadowCost | None:
         """The expected cost of shadow queries; None without shadow queries, and before there is a policy."""
-        return None if self.is_untuned or not self.shadow_models else ShadowCost.of(self.policy, self.shadow_models)
+        return (
+            None if self.is_untuned or not self.shadow_models else ShadowCost.of(self.file_policy, self.shadow_models)
+        )
 
     def describe_other_calls(self) -> Iterator[str]:
         """Yield a line on the models that answer after all models of a rung have failed, and one on shadow queries."""

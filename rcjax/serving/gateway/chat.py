@@ -260,7 +260,7 @@ class RequestHandler:
         query, deployment = self._make_query(), self._deployment
         if deployment is not None and self._is_judged:
             return deployment.cascade.estimate_cost(query)
-        model = self.request.model if deployment is None else deployment.policy.models[-1]
+        model = self.request.model if deployment is None else deployment.file_policy.models[-1]
         return self.catalog.unjudged_model_caller.estimate_cost(query, model)
 
     async def _ask_policy(self, deployment: Deployment) -> Result:

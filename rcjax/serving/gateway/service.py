@@ -398,7 +398,7 @@ async def _models(gateway: Gateway, request: Request) -> Response:
     client = gateway.catalog.key_ring.client_of(request.headers)
     data = list[dict[str, Any]]()
     for name, deployment in gateway.catalog.policies.items():
-        policy = deployment.policy
+        policy = deployment.file_policy
         about = {"models": list(policy.models), "policy_hash": deployment.digest, "expected": dict(policy.expected)}
         data.append({"id": name, "object": "model", "created": 0, "owned_by": "rcjax", "rcjax": about})
     data += [{"id": name, "object": "model", "created": 0, "owned_by": "upstream"} for name in gateway.catalog.models]
