@@ -36,9 +36,6 @@ from rcjax.serving.openai_client import make_api_client, openai
 from rcjax.serving.totals import Ledger, TotalsFile
 from rcjax.serving.usage import TOKEN_LIMITS, token_limit
 
-METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""The environment variable of Prometheus's client for the folder in which several workers count together."""
-
 #: Options that change the price of an answer: no client can replace the values of `models.toml` or the policy.
 _OPERATOR_OPTIONS = THINKING | {"service_tier"}
 
@@ -89,6 +86,8 @@ class ServiceSettings:
     abstain_text: str = "I am not sure enough to answer this."
     """The answer if the policy abstains."""
     limits: RequestLimits = field(default_factory=RequestLimits)
+    shared_folder: Path | None = None
+    """The folder in which several workers count together; None with one worker."""
     salt: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
     """A secret for the draws of shadow queries and rungs."""
 
@@ -129,8 +128,7 @@ class ServiceSettings:
         """
         if self.log_file is not None:
             return TotalsFile(f"{self.log_file}.clients")
-        folder = os.environ.get(METRICS_FOLDER)
-        return TotalsFile(None if folder is None else Path(folder) / "clients.totals")
+        return TotalsFile(None if self.shared_folder is None else self.shared_folder / "clients.totals")
 
     def open_log(self, observe: Callable[[str], None] | None = None) -> CallLog | None:
         """Open the call log; None without one. Raises OSError if it cannot be opened.

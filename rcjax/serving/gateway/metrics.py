@@ -18,7 +18,9 @@ from typing import Any
 from rcjax.serving.billing import SharedBill
 from rcjax.serving.call_log import LINE_OUTCOMES, Call
 from rcjax.serving.cascade import Result
-from rcjax.serving.gateway.catalog import METRICS_FOLDER
+
+METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""The environment variable of Prometheus's client for the folder in which several workers count together."""
 
 _SECONDS = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 

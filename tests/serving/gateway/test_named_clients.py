@@ -19,7 +19,7 @@ from rcjax.policy.ladder import Period
 from rcjax.serving.billing import BudgetSpentError, SpendingUnknownError
 from rcjax.serving.gateway import clients
 from rcjax.serving.gateway.api_errors import ApiError, money_error
-from rcjax.serving.gateway.catalog import METRICS_FOLDER, ServiceSettings
+from rcjax.serving.gateway.catalog import ServiceSettings
 from rcjax.serving.gateway.clients import Client, ClientLimits, KeyRing, add_key
 from rcjax.serving.totals import TotalsFile
 
@@ -363,12 +363,11 @@ def test_money_needs_a_log_that_is_a_file(keys, log):
 
 
 @pytest.mark.parametrize("log", [None, "-"])
-def test_workers_without_a_log_share_what_clients_have_used(log, keys, tmp_path, monkeypatch):
+def test_workers_without_a_log_share_what_clients_have_used(log, tmp_path, monkeypatch):
     """The totals are in the folder that `rcjax serve` makes for several workers."""
-    monkeypatch.setenv(METRICS_FOLDER, str(tmp_path))
     now = time.time() // 60 * 60 + 30  # within a minute
     monkeypatch.setattr(time, "time", lambda: now)
-    settings = ServiceSettings({}, tmp_path / "models.toml", log=log and Path(log))
+    settings = ServiceSettings({}, tmp_path / "models.toml", log=log and Path(log), shared_folder=tmp_path)
     one, other = (settings.make_client_totals() for _ in "ab")
     client = Client("0" * 64, requests=2, name="a")
     for _ in range(2):
