@@ -23,7 +23,7 @@ from rcjax.policy.signals.signal import ChoiceNormaliser, signal_by_name
 from rcjax.serving.call_log import Handling, Query, call_row
 from rcjax.serving.check_processes import CheckRunner
 from rcjax.serving.completions import read_reply, text_or_calls
-from rcjax.serving.endpoints import Endpoint, LoggedNormaliser, second_options
+from rcjax.serving.endpoints import Endpoint, LoggedNormaliser
 from rcjax.serving.exchange import Exchange
 from rcjax.serving.failures import NO_CREDIT, CallError, Failure, connection_error
 from rcjax.serving.models_file import ModelEntry, format_request_settings
@@ -417,7 +417,7 @@ def max_costs(setup: ModelSetup, question: Question) -> tuple[Decimal, Decimal]:
     endpoint = setup.endpoint(question)
     options = endpoint.options_for(question.options)
     first = setup.respondent.max_cost(question.messages, options)
-    second = second_options(endpoint.signal)
+    second = endpoint.second_options
     if second is None:
         return first, Decimal(0)
     # The second request repeats the first request and its answer.

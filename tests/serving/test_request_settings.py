@@ -51,6 +51,7 @@ class Own:
     """A signal of the user's."""
 
     options = {"logprobs": True}  # noqa: RUF012
+    second_options = None
 
     def follow_up(self, messages, reply):
         return None
