@@ -348,12 +348,12 @@ def announce(settings: ServiceSettings, as_json: bool, workers: int, url: str, c
     from rcjax.serving.models_file import describe_listed
 
     for name, deployment in catalog.policies.items():
-        reference = recorded_reference(deployment.policy.provenance)
+        reference = recorded_reference(deployment.file_policy.provenance)
         if settings.shadow and reference is not None and reference.model not in catalog.models:
             problem = f"{settings.models_file.name} has no table for {reference.model}, the reference of policy {name}"
             warn(f"{problem}: shadow queries are not asked of it, and rcjax check cannot tell what differs: add it")
     if settings.stops_at_budget and all(
-        deployment.cascade.billing.money_left is None for deployment in catalog.policies.values()
+        deployment.cascade.money_left is None for deployment in catalog.policies.values()
     ):
         warn("--stop-at-budget stops nothing: no policy here follows money for a day, a week or a month")
     for line in describe_listed(catalog.models.values()):
@@ -361,7 +361,7 @@ def announce(settings: ServiceSettings, as_json: bool, workers: int, url: str, c
     if as_json:
         policies = {
             name: {
-                "models": list(deployment.policy.models),
+                "models": list(deployment.file_policy.models),
                 "policy_hash": deployment.digest,
                 "passing": deployment.is_untuned,
                 "shadow": list(deployment.shadow_models),

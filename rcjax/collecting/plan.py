@@ -39,7 +39,7 @@ from rcjax.policy.signals.reply_checks import is_reply_check
 from rcjax.serving.call_log import VERSION, has_failed
 from rcjax.serving.check_processes import CheckRunner, require_runnable
 from rcjax.serving.completions import read_reply
-from rcjax.serving.endpoints import SECOND_QUESTION_TOKENS, require_options, second_options, within_token_limit
+from rcjax.serving.endpoints import SECOND_QUESTION_TOKENS, require_options, within_token_limit
 from rcjax.serving.failures import CallError
 from rcjax.serving.models_file import ModelEntry
 from rcjax.serving.usage import CallUsage, reply_samples, token_limit
@@ -419,7 +419,7 @@ def estimate(
     usual = sum((_usual_cost(setup, question, judge) for question in waiting), _ZERO)
     observed = _observed_ratio(setup, questions, answers, judge)
     distinct = len({question.query for question in waiting})
-    requests = sum(1 if second_options(setup.signal_for(question)) is None else 2 for question in waiting)
+    requests = sum(1 if setup.signal_for(question).second_options is None else 2 for question in waiting)
     costs = float(min(usual * observed, worst)), float(worst)
     return Estimate(setup.name, distinct, len(waiting), requests, *costs)
 
@@ -456,7 +456,7 @@ def _usual_cost(setup: ModelSetup, question: Question, judge: Callable[[Question
     """Return the usual cost of a call and its judge, from the length of the question."""
     endpoint = setup.endpoint(question)
     read, written = usual_input_tokens(question.messages, question.options), _usual_output(question, endpoint.options)
-    second = second_options(endpoint.signal)
+    second = endpoint.second_options
     if second is not None:
         read += read + written + SECOND_QUESTION_TOKENS
         written += min(4, max_output_tokens(second))

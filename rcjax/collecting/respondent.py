@@ -20,10 +20,10 @@ from rcjax.collecting.questions import Question
 from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.answers import FORM_OPTIONS, as_object
 from rcjax.policy.signals.signal import ChoiceNormaliser, signal_by_name
-from rcjax.serving.call_log import Query, call_row
+from rcjax.serving.call_log import Handling, Query, call_row
 from rcjax.serving.check_processes import CheckRunner
 from rcjax.serving.completions import read_reply, text_or_calls
-from rcjax.serving.endpoints import Endpoint, LoggedNormaliser, second_options
+from rcjax.serving.endpoints import Endpoint, LoggedNormaliser
 from rcjax.serving.exchange import Exchange
 from rcjax.serving.failures import NO_CREDIT, CallError, Failure, connection_error
 from rcjax.serving.models_file import ModelEntry, format_request_settings
@@ -421,7 +421,7 @@ def max_costs(setup: ModelSetup, question: Question) -> tuple[Decimal, Decimal]:
     endpoint = setup.endpoint(question)
     options = endpoint.options_for(question.options)
     first = setup.respondent.max_cost(question.messages, options)
-    second = second_options(endpoint.signal)
+    second = endpoint.second_options
     if second is None:
         return first, Decimal(0)
     # The second request repeats the first request and its answer.
@@ -451,7 +451,9 @@ async def ask_question(
     respondent, call = setup.respondent, uuid.uuid4().hex[:16]
     _, second_cost = max_costs(setup, question)
     form = question.request_form
-    query = Query(question.query, question.messages, question.options, is_shadow_query=True, request_form=form)
+    query = Query(
+        question.query, question.messages, question.options, request_form=form, handling=Handling(is_shadow_query=True)
+    )
     exchange = Exchange(query, setup.name, setup.endpoint(question))
     async with budget.expense(partial(file.begin, call, question.query, setup.name), reserved) as expense:
         expense.note(reserved)

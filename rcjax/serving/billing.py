@@ -12,7 +12,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
@@ -68,10 +67,8 @@ def describe_new_period(every: str, before: str) -> str:
     return f"{change}: what was spent before the change does not count in it"
 
 
-reserve_client_money: ContextVar[Callable[[float], AbstractContextManager[object]]] = ContextVar(
-    "reserve_client_money", default=nullcontext
-)
-"""Puts aside more money of the running request's client; raises an exception if its money does not cover it."""
+ReserveMoney = Callable[[float], AbstractContextManager[object]]
+"""Puts aside dollars of a request's client until the context ends; raises an exception if its money is too little."""
 
 
 @contextmanager
@@ -184,6 +181,11 @@ class SharedBill:
         """Money left for the period; None without one."""
         return self.bill.money_left(time.time()) if isinstance(self.bill, PeriodBill) else None
 
+    @property
+    def period(self) -> Period | None:
+        """Money and period that the bill follows; None without one."""
+        return self.bill.period if isinstance(self.bill, PeriodBill) else None
+
     def choose_and_reserve(
         self, candidates: Sequence[Candidate], estimate_cost: Callable[[Candidate], float], client: str | None = None
     ) -> AbstractContextManager[Candidate]:
@@ -202,6 +204,13 @@ class SharedBill:
             return self._reserve_in_period(self.bill.period, candidates, estimate_cost)
         bill = self.bill if client is None else self._clients.get(client)  # it may aim at $0
         return nullcontext(candidates[-1 if bill is not None and not bill.target_cost(time.time()) else 0])
+
+    def try_reserve(self, cost: float, client: str | None = None) -> AbstractContextManager[bool]:
+        """Return a context that puts aside a cost until its end, or that is False if the money does not cover it.
+
+        Raises exceptions as `choose_and_reserve` does.
+        """
+        return self.choose_and_reserve((True, False), lambda is_paid: cost if is_paid else math.inf, client)
 
     @contextmanager
     def _reserve_in_period(

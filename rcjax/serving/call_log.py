@@ -64,8 +64,31 @@ class Charge:
 
 
 @dataclass(frozen=True, slots=True)
+class Handling:
+    """The way in which a service handles a query."""
+
+    position: float | None = None
+    """The policy's position on its ladder; None for a policy of one rung."""
+    rung: int | None = None
+    """The rung that answers the query, 0 the cheapest; None for a policy of one rung."""
+    charge: Charge | None = None
+    """The charge to a policy's bill; None if no bill pays, as for a shadow call when the budget is per query."""
+    not_judged: str | None = None
+    """The reason why no policy judges the answer, such as "by name"; None if one does."""
+    is_shadow_query: bool = False
+    """Whether the query goes to all models."""
+    is_beyond_policy: bool = False
+    """Whether the policy would not make this call, which only the shadow query needs."""
+    needs_confidence: bool = True
+    """Whether the policy or the log needs the confidence of the answer."""
+
+
+_USUAL_HANDLING = Handling()
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
-    """A query to the models: its conversation, its options, and how the service handles it."""
+    """A query to the models: the request, and how the service handles it."""
 
     id: str
     """The query's id."""
@@ -77,22 +100,13 @@ class Query:
     """The query's segment, for policies with a cascade for each segment; None if unknown."""
     client: str | None = None
     """The client's name; None if clients have no names."""
-    is_shadow_query: bool = False
-    """Whether the query goes to all models."""
-    is_shadow_call: bool = False
-    """Whether the policy would not make this call, which only the shadow query needs."""
     request_form: str = PLAIN
     """The form of the request (`rcjax.policy.signals.answers`)."""
-    needs_confidence: bool = True
-    """Whether the policy or the log needs the confidence of the answer."""
-    not_judged: str | None = None
-    """The reason why no policy judges the answer, such as "by name"; None if one does."""
-    charge: Charge | None = None
-    """The charge to a policy's bill; None if no bill pays, as for a shadow call when the budget is per query."""
-    position: float | None = None
-    """The policy's position on its ladder; None for a policy of one rung."""
-    rung: int | None = None
-    """The rung that answers the query, 0 the cheapest; None for a policy of one rung."""
+    handling: Handling = _USUAL_HANDLING
+
+    def with_handling(self, **changes: Any) -> Query:
+        """Return the query with other values of fields of its handling."""
+        return replace(self, handling=replace(self.handling, **changes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,14 +257,14 @@ class CallLog:
 
 def call_row(call: Call) -> dict[str, Any]:
     """Return a call as a line of a log, without its text, as JSON values."""
-    query = call.query
+    query, handling = call.query, call.query.handling
     row: dict[str, Any] = {"call_log": VERSION, "query": query.id}
     names = [column.name for column in fields(call) if column.name not in _NOT_IN_LINE]
     row |= {name: getattr(call, name) for name in names}
     row["logprob"] = "-inf" if call.logprob == -math.inf else call.logprob  # JSON has no infinity
     row |= {"calibrated": call.confidence, "seconds": round(call.seconds, 6), "time": row.pop("time")}
-    row |= {"shadow": query.is_shadow_query, "segment": query.segment, "client": query.client}
-    row |= {"not_judged": query.not_judged} | ({} if query.charge is None else asdict(query.charge))
+    row |= {"shadow": handling.is_shadow_query, "segment": query.segment, "client": query.client}
+    row |= {"not_judged": handling.not_judged} | ({} if handling.charge is None else asdict(handling.charge))
     return {name: value for name, value in row.items() if name not in _OPTIONAL or value not in (None, 0)}
 
 

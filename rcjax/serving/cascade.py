@@ -16,18 +16,29 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType, NoneType
 from typing import Any, Literal, cast
 
 from rcjax._base.codec import number, require_instance, takes, visible, whole_number
+from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, hash_to_uniform
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
-from rcjax.serving.billing import BudgetSpentError, SharedBill, SpendingUnknownError, reserve_client_money
-from rcjax.serving.call_log import Call, CallLog, Query, ShadowRate, ShadowShare, make_shadow_share, require_query
+from rcjax.serving.billing import BudgetSpentError, ReserveMoney, SharedBill, SpendingUnknownError
+from rcjax.serving.call_log import (
+    Call,
+    CallLog,
+    Charge,
+    Handling,
+    Query,
+    ShadowRate,
+    ShadowShare,
+    make_shadow_share,
+    require_query,
+)
 from rcjax.serving.endpoints import RequestDefaults, make_endpoints, require_options
 from rcjax.serving.exchange import Exchange, ModelCaller, Observe, ReceiveChunk, calls_of, gather_all, raise_first
 from rcjax.serving.failures import CascadeWarning, Failure
@@ -224,6 +235,7 @@ class Cascade:
         deliver: ReceiveChunk | None = None,
         segment: str | None = None,
         client: str | None = None,
+        reserve: ReserveMoney = nullcontext,
     ) -> Result:
         """Answer one query.
 
@@ -238,6 +250,7 @@ class Cascade:
                 `deliver` become warnings; the answer is in the result.
             segment: the query's segment, if the policy has a cascade for each segment; the log keeps it.
             client: the client's name; the log keeps it.
+            reserve: called with the dollars that a fallback may cost; the fallback is asked within the context.
 
         Raises CascadeError if no model answers; TypeError or ValueError for invalid arguments.
         """
@@ -250,7 +263,7 @@ class Cascade:
             raise ValueError("deadline must be above 0 seconds")
         full = replace(self._make_query(messages, query_id, request_options), segment=segment, client=client)
         end = None if deadline is None else time.monotonic() + deadline
-        result, shadow_calls = await self._answer(full, end, deliver)
+        result, shadow_calls = await self._answer(full, end, deliver, reserve)
         if shadow_calls is not None:
             task = asyncio.create_task(self._ask_others(shadow_calls))
             self._background.add(task)  # the event loop keeps only a weak reference
@@ -292,8 +305,34 @@ class Cascade:
 
     def estimate_cost(self, query: Query) -> float:
         """Estimate the money that an answer may cost, on the upper of the two rungs around the policy's position."""
-        top, query = len(self.policy.rungs) - 1, replace(query, is_shadow_query=bool(self.shadow))  # at most
+        top, query = len(self.policy.rungs) - 1, query.with_handling(is_shadow_query=bool(self.shadow))  # at most
         return self._estimate_rung(query, min(math.ceil(self.billing.position_of(query.client)), top) if top else 0)
+
+    @property
+    def money_left(self) -> float | None:
+        """Money left for the period; None if the cascade follows no money for a period."""
+        return self.billing.money_left
+
+    @property
+    def period(self) -> Period | None:
+        """Money and period that the cascade follows; None without one."""
+        return self.billing.period
+
+    def reserve_unjudged(
+        self, estimate_cost: Callable[[str], float], client: str | None
+    ) -> AbstractContextManager[str]:
+        """Return a context with the model of an answer that the policy does not judge, which puts its cost aside.
+
+        The model is the policy's last or, if the money does not cover that, the last of the cheapest rung. Raises
+        exceptions as `ask` does.
+        """
+        self.billing.catch_up()
+        candidates = self.policy.models[-1], self.policy.rungs[0].models[-1]
+        return self.billing.choose_and_reserve(candidates, estimate_cost, client)
+
+    def pay_unjudged(self, calls: Sequence[Call], client: str | None) -> None:
+        """Add the cost of an answer that the policy does not judge to the bill."""
+        self.billing.pay(calls, client=client)
 
     def continue_from(self, before: Cascade, models: Iterable[str]) -> None:
         """Continue the bill of the cascade that this one replaces, and the means of these models' answers."""
@@ -346,6 +385,7 @@ class Cascade:
         query: Query,
         end: float | None = None,
         deliver: ReceiveChunk | None = None,
+        reserve: ReserveMoney = nullcontext,
         exchanges: list[Exchange] | None = None,
     ) -> tuple[Result, _PendingShadowCalls | None]:
         """Return the result and, for a shadow query, its shadow calls, which are still to be made; None without any."""
@@ -364,17 +404,17 @@ class Cascade:
             reported_rung = None if position is None else rung_index
             # Before the first model is asked: its answer must not decide which queries are tuned on, and its line of
             # the log says whether this is a shadow query.
-            memory = shadow_resources.enter_context(self._keep_shadow()) if query.is_shadow_query else None
+            memory = shadow_resources.enter_context(self._keep_shadow()) if query.handling.is_shadow_query else None
             is_shadow = False
             if memory is not None:
                 cost = self._estimate_sum(query, {*self.all_models}.difference(policy.models))
                 is_shadow = reservations.enter_context(self.billing.reserve_shadow(cost))
                 self._observe_shadow("asked" if is_shadow else "no money")
-            query = replace(query, position=position, rung=reported_rung, is_shadow_query=is_shadow)
+            query = query.with_handling(position=position, rung=reported_rung, is_shadow_query=is_shadow)
             try:
                 result = await self._run_cascade(policy, query, end, exchanges, deliver)
                 if result.status == "failed":
-                    result = await self._fall_back(result, end, exchanges, deliver)
+                    result = await self._fall_back(result, end, exchanges, deliver, reserve)
             except BaseException:  # without a line, queries that fail, the hard ones, would be missing from the sample
                 self._log_unasked(query, self.all_models, exchanges)
                 raise
@@ -385,7 +425,7 @@ class Cascade:
                 return result, None
             reservations.close()  # the bill has the answer's cost: from now on, only the other models need money
             shadow_resources.enter_context(self.billing.reserve(self._estimate_sum(query, others)))
-            query = replace(query, charge=self.billing.shadow_charge, is_shadow_call=True)
+            query = query.with_handling(charge=self.billing.shadow_charge, is_beyond_policy=True)
             exchanges = list[Exchange]()
             shadow_resources.callback(self._log_unasked, query, others, exchanges)
             return result, _PendingShadowCalls(query, others, exchanges, shadow_resources.pop_all(), memory)
@@ -408,7 +448,7 @@ class Cascade:
         share = self.shadow_share.count_and_share(time.time()) if self.shadow else 0.0
         is_shadow_query = share > 0 and hash_to_uniform("shadow", self._draw_key(name, conversation)) < share
         form = request_form_of(conversation, options)
-        return Query(name, conversation, options, is_shadow_query=is_shadow_query, request_form=form)
+        return Query(name, conversation, options, request_form=form, handling=Handling(is_shadow_query=is_shadow_query))
 
     def _draw_key(self, query_id: str, messages: Sequence[Any]) -> str:
         """Return the key for a query's draws: its id and a hash of its messages, as a client may repeat an id."""
@@ -454,7 +494,7 @@ class Cascade:
     def _log_unasked(self, query: Query, models: Iterable[str], exchanges: list[Exchange]) -> None:
         """Log the models that a shadow query has not asked, so that the log shows that the query is incomplete."""
         asked = {exchange.model for exchange in exchanges}
-        for model in models if query.is_shadow_query else ():
+        for model in models if query.handling.is_shadow_query else ():
             if model not in asked:
                 self._model_caller.log_unasked(query, model)
 
@@ -470,9 +510,7 @@ class Cascade:
             if left is not None and left <= 0:
                 break
             is_final = policy.keeps_any_answer(model)
-            query = replace(
-                _query_for(query, policy, model), charge=replace(self.billing.charge, step=len(exchanges) + 1)
-            )
+            query = _query_for(query, policy, model, replace(self.billing.charge, step=len(exchanges) + 1))
             seconds = left / 2 if left is not None and later else left
             if model == policy.first_model and policy.parallel_model is not None:
                 ahead = await self._ask_both(policy, query, seconds, exchanges)
@@ -495,7 +533,12 @@ class Cascade:
         return make_result(query, *_best_so_far(exchanges), exchanges)
 
     async def _fall_back(
-        self, failed: Result, end: float | None, exchanges: list[Exchange], deliver: ReceiveChunk | None
+        self,
+        failed: Result,
+        end: float | None,
+        exchanges: list[Exchange],
+        deliver: ReceiveChunk | None,
+        reserve: ReserveMoney,
     ) -> Result:
         """Ask the fallbacks, as far as time and money allow, unless there is a reply or the request was refused."""
         has_reply = failed.completion is not None or any(exchange.is_delivered for exchange in exchanges)
@@ -507,14 +550,11 @@ class Cascade:
             if left is not None and left <= 0:
                 break
             charge = replace(self.billing.charge, step=len(exchanges) + 1)
-            query = replace(query, charge=charge, needs_confidence=query.is_shadow_query)
+            query = query.with_handling(charge=charge, needs_confidence=query.handling.is_shadow_query)
             rung = next((rung for rung in self.policy.rungs if model in rung.models), None)
             cost = self._estimate_sum(query, [model])
-            with (  # no money covers the second candidate, in place of a cheapest answer
-                self.billing.choose_and_reserve((cost, math.inf), float, query.client) as reserved,
-                reserve_client_money.get()(cost),
-            ):
-                if reserved == math.inf:
+            with self.billing.try_reserve(cost, query.client) as is_covered, reserve(cost):
+                if not is_covered:
                     continue
                 exchange = await self._model_caller.call(query, model, rung, exchanges, left, deliver=deliver)
             if exchange.is_delivered or exchange.completion is not None:
@@ -528,7 +568,7 @@ class Cascade:
         names, records = [policy.first_model, str(policy.parallel_model)], (list[Exchange](), list[Exchange]())
         calls = [
             self._model_caller.call(
-                replace(query, charge=replace(self.billing.charge, step=step)), name, policy, record, seconds
+                query.with_handling(charge=replace(self.billing.charge, step=step)), name, policy, record, seconds
             )
             for step, (name, record) in enumerate(zip(names, records, strict=True), start=1)
         ]
@@ -539,9 +579,10 @@ class Cascade:
         return {exchange.model: exchange for record in records for exchange in record}
 
 
-def _query_for(query: Query, policy: Policy, model: str) -> Query:
+def _query_for(query: Query, policy: Policy, model: str, charge: Charge | None = None) -> Query:
     """Return the query for a model. It needs no confidence if the policy keeps any answer of the model."""
-    return replace(query, needs_confidence=query.is_shadow_query or not policy.keeps_any_answer(model))
+    needs_confidence = query.handling.is_shadow_query or not policy.keeps_any_answer(model)
+    return query.with_handling(charge=charge, needs_confidence=needs_confidence)
 
 
 def _best_so_far(exchanges: Sequence[Exchange]) -> tuple[Literal["best so far", "failed"], Exchange | None]:

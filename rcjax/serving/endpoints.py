@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from types import NoneType
 from typing import Any, NamedTuple
 
 from rcjax._base.codec import describe_type
@@ -69,11 +70,6 @@ def separate_votes(record: Mapping[str, Any]) -> Votes | None:
     if record.get("signal") != "votes" or compare not in ANSWER_FORMS or compare == "key":
         return None
     return Votes(int(record.get("samples", 1)), record.get("temperature"), LoggedNormaliser(compare), separate=True)
-
-
-def second_options(signal: Signal | None) -> Mapping[str, Any] | None:
-    """Return the options of a signal's second question; None if the signal has none."""
-    return None if getattr(signal, "question", "") is None else getattr(signal, "second_options", None)
 
 
 _RESERVED = ("model", "messages")  # fields that rcjax sets in every request
@@ -140,14 +136,19 @@ class Endpoint:
         """Options that a second question shares with the first."""
         return {name: value for name, value in self.options.items() if name.startswith("extra_")}
 
+    @property
+    def second_options(self) -> Mapping[str, Any] | None:
+        """Options of the signal's second question; None if it asks none."""
+        return None if self.signal is None else self.signal.second_options
+
     def request(self, messages: Sequence[Mapping[str, object]], options: Mapping[str, object]) -> CompletionRequest:
         """Return a request to the model."""
         return CompletionRequest(self.api_client, self.upstream_model, messages, options)
 
     def skips_second(self, query: Query) -> bool:
         """Return whether the signal's second question is left out; a user's own signal may need it for the answer."""
-        reads_text = type(self.signal) in (Verification, Stated) and second_options(self.signal) is not None
-        return reads_text and not query.needs_confidence
+        reads_text = type(self.signal) in (Verification, Stated) and self.second_options is not None
+        return reads_text and not query.handling.needs_confidence
 
     def options_for(self, overrides: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the model's options, overridden by a question's options, then by the signal's options.
@@ -205,7 +206,7 @@ class Endpoint:
         messages, options = query.messages, self.options_for(query.options)
         input_tokens, max_tokens = -(-request_bytes(messages, options) // _BYTES_PER_TOKEN), token_limit(options)
         output_tokens = max_tokens or int(means.tokens) * reply_samples(options)
-        second = second_options(self.signal)
+        second = self.second_options
         if second is not None and not self.skips_second(query):
             input_tokens += text_bytes(messages) // _BYTES_PER_TOKEN + output_tokens + SECOND_QUESTION_TOKENS
             output_tokens += token_limit(second) or int(means.tokens)
@@ -239,8 +240,10 @@ class Endpoint:
         cost = 0.0 if money is None else float(money)
         if estimated:
             cost += max(self._uncounted_cost(usage, seconds, means, options), self._mean_cost_of(usage, money))
-        tokens = usage.tokens if is_complete and usage.replies else (None, None, 0, 0)
-        return CallFigures(*tokens, cost=cost, estimated=estimated)
+        if not (is_complete and usage.replies):
+            return CallFigures(None, None, 0, 0, cost, estimated)
+        tokens = usage.tokens
+        return CallFigures(tokens.input, tokens.output, tokens.cached_input, tokens.cache_write, cost, estimated)
 
     def second_cost(self, usage: CallUsage) -> float:
         """Compute the money of a signal's second question, from its usage; 0 if neither price nor cost is known."""
@@ -388,6 +391,9 @@ def _require_signal(signal: Any, model: str) -> None:
     if isinstance(signal, type) or not asks or not isinstance(getattr(signal, "options", None), Mapping):
         wanted = "give an instance of a signal, such as rcjax.policy.signals.Choice()"
         raise TypeError(f"signal of {model}: {wanted}, not {describe_type(signal)}")
+    if not isinstance(getattr(signal, "second_options", ""), Mapping | NoneType):
+        wanted = "set second_options to the options of its second question, or to None if it asks none"
+        raise TypeError(f"signal of {model}: {wanted}")
 
 
 def require_options(options: Mapping[str, Any]) -> None:

@@ -393,25 +393,11 @@ class ModelCaller:
             deliver: receives the answer while it comes, if the policy keeps it in any case.
         """
         exchange = Exchange(query, model, self.endpoints[model], means=self._means[model])
-        slots = self._shadow_slots if query.is_shadow_call else self._slots
         forwarder: ChunkForwarder | None = None
         if deliver is not None:
             forwarder = ChunkForwarder(deliver, AnswerChunk(model, query, calls_of(exchanges)))
         try:
-            try:
-                async with asyncio.timeout(seconds) as timer:
-                    limits = CallLimits(slots, timer.when())
-                    send_question = partial(self._send, limits)
-                    if forwarder is not None:
-                        send_question = partial(self._forward, forwarder, exchange.endpoint, limits)
-                    await exchange.run(send_question, partial(self._send, CallLimits()), self._checks)
-            except TimeoutError:
-                exchange.fail(connection_error(timed_out=True))
-                if forwarder is not None and forwarder.seconds_waited > (seconds or 0.0) / 2:  # no fault of the model
-                    exchange.error, exchange.failure_kind = "cancelled: the client reads too slowly", "cancelled"
-                    exchange.failure = None
-            if exchange.text is not None:  # there is an answer: the error is why it has no confidence
-                exchange.no_confidence = exchange.error
+            await self._run(exchange, forwarder, seconds)
         except asyncio.CancelledError:
             exchange.error, exchange.failure_kind = "cancelled: nobody waits for the answer", "cancelled"
             raise
@@ -426,6 +412,24 @@ class ModelCaller:
             exchange.is_delivered = forwarder.has_begun
         self._warn_of(exchange, forwarder)
         return exchange
+
+    async def _run(self, exchange: Exchange, forwarder: ChunkForwarder | None, seconds: float | None) -> None:
+        """Run an exchange within its time limit, after which it has failed."""
+        slots = self._shadow_slots if exchange.query.handling.is_beyond_policy else self._slots
+        try:
+            async with asyncio.timeout(seconds) as timer:
+                limits = CallLimits(slots, timer.when())
+                send_question = partial(self._send, limits)
+                if forwarder is not None:
+                    send_question = partial(self._forward, forwarder, exchange.endpoint, limits)
+                await exchange.run(send_question, partial(self._send, CallLimits()), self._checks)
+        except TimeoutError:
+            exchange.fail(connection_error(timed_out=True))
+            if forwarder is not None and forwarder.seconds_waited > (seconds or 0.0) / 2:  # no fault of the model
+                exchange.error, exchange.failure_kind = "cancelled: the client reads too slowly", "cancelled"
+                exchange.failure = None
+        if exchange.text is not None:  # there is an answer: the error is why it has no confidence
+            exchange.no_confidence = exchange.error
 
     def _warn_of(self, exchange: Exchange, forwarder: ChunkForwarder | None) -> None:
         """Warn, once each, of a confidence that cannot be read and of a failed delivery."""
@@ -484,7 +488,7 @@ class ModelCaller:
 
     def log_unasked(self, query: Query, model: str) -> None:
         """Log a model that was not asked because the query ended early."""
-        exchange = Exchange(replace(query, charge=None, is_shadow_call=True), model, self.endpoints[model])
+        exchange = Exchange(query.with_handling(charge=None, is_beyond_policy=True), model, self.endpoints[model])
         exchange.error = "not asked: the query ended early"
         exchange.end(None, self._record_of(model, query))
         self._log_call(exchange)

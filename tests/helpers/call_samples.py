@@ -3,11 +3,11 @@
 from dataclasses import fields, replace
 from pathlib import Path
 
-from rcjax.serving.call_log import Call, CallLog, Query
+from rcjax.serving.call_log import Call, CallLog, Handling, Query
 
 DAY = "2026-11-24"
 CALL = Call(
-    query=Query("q1", (), is_shadow_query=True),
+    query=Query("q1", (), handling=Handling(is_shadow_query=True)),
     model="small",
     upstream_model="org/small",
     text="B",
@@ -31,9 +31,10 @@ def call(query: object, model: str = "small", **changes: object) -> Call:
 
 
 def vary(call: Call, **changes: object) -> Call:
-    """A call with other values of its fields, and of its query's fields."""
+    """A call with other values of its fields, and of its query's and its handling's fields."""
+    of_handling = {one.name: changes.pop(one.name) for one in fields(Handling) if one.name in changes}
     of_query = {one.name: changes.pop(one.name) for one in fields(Query) if one.name in changes}
-    return replace(call, query=replace(call.query, **of_query), **changes)
+    return replace(call, query=replace(call.query, **of_query).with_handling(**of_handling), **changes)
 
 
 def both(query: object, **changes: object) -> tuple[Call, Call]:

@@ -17,7 +17,7 @@ from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
 from rcjax.serving import billing as module
 from rcjax.serving.billing import SharedBill
-from rcjax.serving.call_log import Call, CallLog, Query
+from rcjax.serving.call_log import Call, CallLog, Handling, Query
 from rcjax.serving.totals import Ledger
 
 PLAIN = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
@@ -71,7 +71,7 @@ def serve(name, url, path, began, seconds, wrong, queries, first):
         ended = datetime.fromtimestamp(clock.time(), UTC).isoformat(timespec="milliseconds")
         mark = replace(billing.charge, step=1)
         call = Call(
-            query=Query(str(query), (), is_shadow_query=True, charge=mark),
+            query=Query(str(query), (), handling=Handling(is_shadow_query=True, charge=mark)),
             model="m",
             upstream_model="m",
             text="B",

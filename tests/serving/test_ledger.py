@@ -264,13 +264,13 @@ def test_a_policy_and_a_client_of_like_names_share_no_total(shared, ledgers, nam
 def test_a_client_with_money_is_refused_until_the_ledger_has_answered(shared, ledgers, name):
     client = Client("0" * 64, money=LADDER.period, name=name)
     limits = ClientLimits(ledgers("redis://127.0.0.1:1"))
-    with pytest.raises(SpendingUnknownError, match="cannot be read: try again"), limits.reserve(client, lambda: 0.1):
+    with pytest.raises(SpendingUnknownError, match="cannot be read: try again"), limits.reserve(client, 0.1):
         pass
-    with limits.reserve(replace(client, money=None), lambda: 0.1):
+    with limits.reserve(replace(client, money=None), 0.1):
         pass
     one = ledgers(shared.url)
     assert one.sync()
-    with ClientLimits(one).reserve(client, lambda: 0.1):
+    with ClientLimits(one).reserve(client, 0.1):
         pass
 
 
@@ -283,9 +283,9 @@ def test_the_spending_of_a_client_or_policy_that_is_new_while_the_ledger_is_away
         assert one.sync()
     with pytest.warns(UserWarning, match="has not answered since"):
         assert not one.sync()
-    with limits.reserve(known, lambda: MONEY):
+    with limits.reserve(known, MONEY):
         pass
-    with pytest.raises(SpendingUnknownError, match="is not known now"), limits.reserve(new, lambda: 0.1):
+    with pytest.raises(SpendingUnknownError, match="is not known now"), limits.reserve(new, 0.1):
         pass
     stopping = SharedBill(LADDER, name, None, one, stops_at_budget=True)
     with pytest.raises(SpendingUnknownError), stopping.choose_and_reserve(("dear", "cheap"), lambda _: 0.0):

@@ -23,7 +23,7 @@ from rcjax.policy.signals.signal import (
     signal_by_name,
     signal_from_record,
 )
-from rcjax.serving.call_log import Call, CallLog, Query
+from rcjax.serving.call_log import Call, CallLog, Handling, Query
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.models_file import ServedModel, format_request_settings, split_options
 
@@ -51,6 +51,7 @@ class Own:
     """A signal of the user's."""
 
     options = {"logprobs": True}  # noqa: RUF012
+    second_options = None
 
     def follow_up(self, messages, reply):
         return None
@@ -149,7 +150,7 @@ def test_a_signal_that_changed_is_refused_and_options_of_answers_that_are_not_us
 def again(row, **changes):
     """A call from its line."""
     fields = {name: value for name, value in row.items() if name in Call.__slots__}
-    query = Query(changes.pop("query", row["query"]), (), is_shadow_query=row["shadow"])
+    query = Query(changes.pop("query", row["query"]), (), handling=Handling(is_shadow_query=row["shadow"]))
     return Call(**{"text": None, "confidence": row["calibrated"], **fields, "query": query, **changes})
 
 

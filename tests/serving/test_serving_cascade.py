@@ -46,7 +46,7 @@ def test_a_ladder_gives_each_query_to_one_rung():
             cascade = Cascade(ladder, client, signal=signals.Choice(), shadow=0.5)
             pairs = [(i, "?") for i in range(40)]
             many = [await cascade.ask_all(each) for each in (pairs, pairs, [("session-1", f"{i}?") for i in range(40)])]
-            return [[(result.model, result.query.is_shadow_query) for result in results] for results in many]
+            return [[(result.model, result.query.handling.is_shadow_query) for result in results] for results in many]
 
     lots, again, one_id = asyncio.run(main())
     assert lots == again  # retries go by the same rung
@@ -359,8 +359,12 @@ def test_a_call_is_paid_for_though_its_report_fails(tmp_path, monkeypatch):
 def test_an_observer_gets_the_calls_that_a_shadow_query_adds():
     calls = []
     ask(lambda request, headers: good("A", SURE), shadow=1.0, observe=calls.append)
-    assert all(call.query.is_shadow_query for call in calls)
-    assert {call.model: call.query.is_shadow_call for call in calls} == {"small": False, "middle": True, "large": True}
+    assert all(call.query.handling.is_shadow_query for call in calls)
+    assert {call.model: call.query.handling.is_beyond_policy for call in calls} == {
+        "small": False,
+        "middle": True,
+        "large": True,
+    }
 
 
 def test_no_answer_waits_for_shadow_calls_and_only_so_many_shadow_queries_are_under_way():
@@ -377,7 +381,9 @@ def test_no_answer_waits_for_shadow_calls_and_only_so_many_shadow_queries_are_un
                 drawn = [first, *[await cascade.ask("?", f"q{i}") for i in range(1, 16)]]
                 with pytest.warns(CascadeWarning, match="16 shadow queries are under way") as warned:
                     left_out = [await cascade.ask("?", f"q{i}") for i in range(16, 20)]
-            assert [result.query.is_shadow_query for result in (*drawn, *left_out)] == [True] * 16 + [False] * 4
+            assert [result.query.handling.is_shadow_query for result in (*drawn, *left_out)] == [True] * 16 + [
+                False
+            ] * 4
             assert outcomes == ["asked"] * 16 + ["no slot"] * 4
             assert [each.category for each in warned].count(CascadeWarning) == 1
             assert asked(server) == ["small", "middle", *["small"] * 19]
@@ -393,7 +399,7 @@ def test_shadow_queries_are_drawn_again_once_others_have_ended():
         ):
             return await cascade.ask_all([(i, "?") for i in range(20)])
 
-    assert all(result.query.is_shadow_query for result in asyncio.run(main()))
+    assert all(result.query.handling.is_shadow_query for result in asyncio.run(main()))
 
 
 def test_a_failing_receiver_of_chunks_is_a_warning(tmp_path):

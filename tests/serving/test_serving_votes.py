@@ -5,7 +5,6 @@ import json
 import math
 import threading
 import warnings
-from dataclasses import replace
 
 import pytest
 from helpers.chat_server import Response, completion, serving, sure
@@ -112,7 +111,7 @@ def test_reservations_cover_second_questions_checks_and_schemas():
 
     def estimate(signal, mean_cost=None, needs_confidence=True, **more):
         endpoint = Endpoint(None, "m", signal, options | more, Price(1, 10), mean_cost)
-        return 1e6 * endpoint.estimate_cost(replace(query, needs_confidence=needs_confidence), means)
+        return 1e6 * endpoint.estimate_cost(query.with_handling(needs_confidence=needs_confidence), means)
 
     alone = estimate(None)
     assert alone == pytest.approx(100 + 500)

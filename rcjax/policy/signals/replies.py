@@ -95,6 +95,11 @@ class OneReply:
 
     __slots__ = ()
 
+    @property
+    def second_options(self) -> None:
+        """None: there is no second question."""
+        return None
+
     def follow_up(self, messages: Sequence[Mapping[str, Any]], reply: Reply) -> None:
         """Ask no second question."""
         return None

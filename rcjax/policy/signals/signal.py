@@ -226,6 +226,11 @@ class Signal(Protocol):
         """Options of `chat.completions.create` for the answer, such as `logprobs`, `top_logprobs` or `n`."""
         ...
 
+    @property
+    def second_options(self) -> Mapping[str, Any] | None:
+        """Options of the second question, for estimates of its cost; None if the signal never asks one."""
+        ...
+
     def follow_up(
         self, messages: Sequence[Mapping[str, Any]], reply: Reply
     ) -> tuple[list[Mapping[str, Any]], Mapping[str, Any]] | None:
@@ -349,11 +354,15 @@ class Stated:
 
     Args:
         question: second question, for a percentage; None if the reply itself states the probability.
-        second_options: options of the second question.
+        second_options: options of the second question; None without one.
     """
 
     question: str | None = STATED
-    second_options: Mapping[str, object] = field(default_factory=lambda: {"max_tokens": 10, "temperature": 0.0})
+    second_options: Mapping[str, object] | None = field(default_factory=lambda: {"max_tokens": 10, "temperature": 0.0})
+
+    def __post_init__(self) -> None:
+        if self.question is None:
+            object.__setattr__(self, "second_options", None)
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -367,7 +376,7 @@ class Stated:
         if self.question is None:
             return None
         after = [{"role": "assistant", "content": reply.text}, {"role": "user", "content": self.question}]
-        return [*messages, *after], self.second_options
+        return [*messages, *after], self.second_options or {}
 
     def read(self, reply: Reply, second: Reply | None = None) -> Reading:
         """Return the answer, and the log of the stated probability."""

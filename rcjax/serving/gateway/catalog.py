@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.codec import visible
-from rcjax.policy.bills import PeriodBill
 from rcjax.policy.comparison import describe_rungs
 from rcjax.policy.decisions import Rule
 from rcjax.policy.error_kind import recorded_reference
@@ -36,9 +35,6 @@ from rcjax.serving.models_file import ModelEntry, describe_model_changes, descri
 from rcjax.serving.openai_client import make_api_client, openai
 from rcjax.serving.totals import Ledger, TotalsFile
 from rcjax.serving.usage import TOKEN_LIMITS
-
-METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""The environment variable of Prometheus's client for the folder in which several workers count together."""
 
 #: Options that change the price of an answer: no client can replace the values of `models.toml` or the policy.
 _OPERATOR_OPTIONS = THINKING | {"service_tier"}
@@ -90,6 +86,8 @@ class ServiceSettings:
     abstain_text: str = "I am not sure enough to answer this."
     """The answer if the policy abstains."""
     limits: RequestLimits = field(default_factory=RequestLimits)
+    shared_folder: Path | None = None
+    """The folder in which several workers count together; None with one worker."""
     salt: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
     """A secret for the draws of shadow queries and rungs."""
 
@@ -130,8 +128,7 @@ class ServiceSettings:
         """
         if self.log_file is not None:
             return TotalsFile(f"{self.log_file}.clients")
-        folder = os.environ.get(METRICS_FOLDER)
-        return TotalsFile(None if folder is None else Path(folder) / "clients.totals")
+        return TotalsFile(None if self.shared_folder is None else self.shared_folder / "clients.totals")
 
     def open_log(self, observe: Callable[[str], None] | None = None) -> CallLog | None:
         """Open the call log; None without one. Raises OSError if it cannot be opened.
@@ -194,9 +191,10 @@ class Deployment:
 
     name: str
     """The policy's name for clients."""
-    policy: AbstractPolicy
+    file_policy: AbstractPolicy
+    """The policy as its file has it; the cascade's policy has the money and the following of the settings."""
     digest: str
-    """A hash of the policy's JSON (`digest_of`)."""
+    """A hash of the JSON of the file's policy (`digest_of`)."""
     cascade: Cascade
     is_untuned: bool = False
     """Whether there is no policy yet, and one model answers everything."""
@@ -229,7 +227,9 @@ class Deployment:
     @property
     def shadow_cost(self) -> ShadowCost | None:
         """The expected cost of shadow queries; None without shadow queries, and before there is a policy."""
-        return None if self.is_untuned or not self.shadow_models else ShadowCost.of(self.policy, self.shadow_models)
+        return (
+            None if self.is_untuned or not self.shadow_models else ShadowCost.of(self.file_policy, self.shadow_models)
+        )
 
     def describe_other_calls(self) -> Iterator[str]:
         """Yield a line on the models that answer after all models of a rung have failed, and one on shadow queries."""
@@ -342,9 +342,9 @@ class CatalogMaker:
                 deployments[name] = self._deploy(name, policy, models, before)
             except ValueError as problem:
                 raise ValueError(f"{self._source_of(name, policy)}: {problem}") from None
-            bill = deployments[name].cascade.billing.bill
-            if isinstance(bill, PeriodBill) and settings.ledger is None and settings.log_file is None:
-                reason = f"its budget is for each {bill.period.every}, and the money spent is kept beside the log"
+            period = deployments[name].cascade.period
+            if period is not None and settings.ledger is None and settings.log_file is None:
+                reason = f"its budget is for each {period.every}, and the money spent is kept beside the log"
                 raise ValueError(f"policy {name}: {reason}: give --log calls.jsonl, --ledger, or --no-follow")
         model_caller = ModelCaller(endpoints, self.log, _SLOTS_PER_REQUEST * settings.limits.concurrency, self.observe)
         return Catalog(deployments, models, model_caller, settings.make_key_ring(deployments, models))

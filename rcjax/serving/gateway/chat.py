@@ -21,7 +21,7 @@ from starlette.types import Send
 
 from rcjax.policy.signals.answers import as_object, objects_in
 from rcjax.policy.signals.replies import token_content
-from rcjax.serving.billing import BudgetSpentError, SpendingUnknownError, reserve_client_money
+from rcjax.serving.billing import BudgetSpentError, ReserveMoney, SpendingUnknownError
 from rcjax.serving.call_log import Query
 from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.completions import text_or_calls
@@ -161,8 +161,8 @@ class RequestContext:
     query_id: str
     segment: str | None
     """The query's segment; None if unknown."""
-    reserve_money: Callable[[Callable[[], float]], AbstractContextManager[None]]
-    """Puts aside the client's money for the request, given a function that estimates its cost."""
+    reserve_money: ReserveMoney
+    """Puts aside the client's money for the request."""
 
 
 @dataclass(slots=True)
@@ -199,7 +199,7 @@ class RequestHandler:
         """Answer the request. Raises ApiError if no model does."""
         deployment = self._deployment
         try:
-            with self.context.reserve_money(self._estimate_cost):
+            with self.context.reserve_money(self._estimate_cost() if self.context.client.money else 0.0):
                 if deployment is None or not self._is_judged:
                     result = await self._keep_open(self._ask_model(deployment))
                 else:
@@ -260,12 +260,11 @@ class RequestHandler:
         query, deployment = self._make_query(), self._deployment
         if deployment is not None and self._is_judged:
             return deployment.cascade.estimate_cost(query)
-        model = self.request.model if deployment is None else deployment.policy.models[-1]
+        model = self.request.model if deployment is None else deployment.file_policy.models[-1]
         return self.catalog.unjudged_model_caller.estimate_cost(query, model)
 
     async def _ask_policy(self, deployment: Deployment) -> Result:
         query = self._make_query()
-        reserve_client_money.set(lambda cost: self.context.reserve_money(lambda: cost))
         try:
             return await deployment.cascade.ask(
                 query.messages,
@@ -275,6 +274,7 @@ class RequestHandler:
                 deliver=self._receive_chunk if self.request.stream and not self.request.fields.get("tools") else None,
                 segment=query.segment,
                 client=query.client,
+                reserve=self.context.reserve_money,
             )
         except CascadeError as problem:
             result = problem.result
@@ -282,8 +282,7 @@ class RequestHandler:
         return result if result.completion is None else replace(result, status="answered")
 
     async def _ask_model(self, deployment: Deployment | None) -> Result:
-        query = replace(
-            self._make_query(),
+        query = self._make_query().with_handling(
             not_judged="by name" if deployment is None else ", ".join(self._why_not_judged),
             charge=None if deployment is None else deployment.cascade.billing.charge,
         )
@@ -295,23 +294,16 @@ class RequestHandler:
             finally:  # a client that disconnects still pays for the calls made
                 self.metrics.count_cost(self.request.model, math.fsum(call.cost for call in calls_of(exchanges)))
                 if deployment is not None:
-                    deployment.cascade.billing.pay(calls_of(exchanges), client=self.context.client.name)
+                    deployment.cascade.pay_unjudged(calls_of(exchanges), self.context.client.name)
         return make_result(query, "failed" if exchange.completion is None else self._status, exchange, exchanges)
 
     def _reserve_model(
         self, deployment: Deployment | None, estimate_cost: Callable[[str], float]
     ) -> AbstractContextManager[str]:
-        """Return a context with the model of an answer that is not judged, which puts its cost aside.
-
-        If the request names a model, that model. If it names a policy: its last model or, if the money does not cover
-        that, the last model of its cheapest rung.
-        """
+        """Return a context with the model of an answer that is not judged, which puts its cost aside."""
         if deployment is None:
             return nullcontext(self.request.model)
-        candidates = deployment.policy.models[-1], deployment.policy.rungs[0].models[-1]
-        billing = deployment.cascade.billing
-        billing.catch_up()
-        return billing.choose_and_reserve(candidates, estimate_cost, self.context.client.name)
+        return deployment.cascade.reserve_unjudged(estimate_cost, self.context.client.name)
 
     async def _receive_chunk(self, received: AnswerChunk) -> None:
         """Send a chunk of a stream to the client."""
@@ -372,8 +364,8 @@ class RequestHandler:
             "policy": None if deployment is None else deployment.name,
             "policy_hash": None if deployment is None else deployment.digest,
             "confidence": outcome.confidence if isinstance(outcome, Result) else None,
-            "position": outcome.query.position,
-            "rung": outcome.query.rung,
+            "position": outcome.query.handling.position,
+            "rung": outcome.query.handling.rung,
             "cost": math.fsum(call.cost for call in outcome.calls),
             "not_judged": list(self._why_not_judged),
         }

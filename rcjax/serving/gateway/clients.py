@@ -20,7 +20,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -283,8 +283,8 @@ class ClientLimits:
             state.admitted -= 1
 
     @contextmanager
-    def reserve(self, client: Client, estimate_cost: Callable[[], float]) -> Iterator[None]:
-        """Put aside the money that a request may cost its client, if the client's money is limited.
+    def reserve(self, client: Client, cost: float) -> Iterator[None]:
+        """Put aside the dollars that a request may cost its client, if the client's money is limited.
 
         Raises BudgetSpentError if less is left, and SpendingUnknownError while the client's spending is unknown.
         """
@@ -295,7 +295,6 @@ class ClientLimits:
         total = self._total(client, now)
         if total.is_unknown:
             raise SpendingUnknownError(client.name)
-        cost = estimate_cost()
         state = self._by_client.setdefault(client.name, _ClientState())
         left = client.money.money - total.last_read().money
         if not covers(left, cost):

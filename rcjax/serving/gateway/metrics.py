@@ -18,7 +18,9 @@ from typing import Any
 from rcjax.serving.billing import SharedBill
 from rcjax.serving.call_log import LINE_OUTCOMES, Call
 from rcjax.serving.cascade import Result
-from rcjax.serving.gateway.catalog import METRICS_FOLDER
+
+METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""The environment variable of Prometheus's client for the folder in which several workers count together."""
 
 _SECONDS = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 
@@ -195,13 +197,13 @@ class Metrics:
             policy: name of the policy that made the call.
         """
         model = call.model
-        if policy is not None and not call.query.is_shadow_call:
+        if policy is not None and not call.query.handling.is_beyond_policy:
             self.count_cost(policy, call.cost)
         client = call.query.client
-        if client is not None and not call.query.is_shadow_call:
+        if client is not None and not call.query.handling.is_beyond_policy:
             self._figure("client_cost", client).inc(call.cost)
         self._figure("call_seconds", model).observe(call.seconds)
-        self._figure("call_cost", model, "true" if call.query.is_shadow_call else "false").inc(call.cost)
+        self._figure("call_cost", model, "true" if call.query.handling.is_beyond_policy else "false").inc(call.cost)
         self._figure("call_attempts", model).inc(call.attempts)
         for direction, tokens in (("input", call.input_tokens), ("output", call.output_tokens)):
             if tokens:

@@ -22,6 +22,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,13 +36,13 @@ from uvicorn.supervisors import Multiprocess
 from rcjax._base.files import try_lock
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.gateway.catalog import (
-    METRICS_FOLDER,
     Catalog,
     CatalogMaker,
     EndpointConnections,
     ServiceSettings,
     describe_problem,
 )
+from rcjax.serving.gateway.metrics import METRICS_FOLDER
 from rcjax.serving.gateway.service import STOPPING, build_app
 
 
@@ -175,7 +176,8 @@ def serve(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CascadeWarning)  # the workers repeat these warnings
         catalog = CatalogMaker(settings, EndpointConnections(settings.limits.timeout).api_client).read()
-    with _listening(host, port) as listener, _shared_metrics(workers):
+    with _listening(host, port) as listener, _open_shared_folder(workers) as folder:
+        settings = replace(settings, shared_folder=folder)
         if (log := settings.open_log()) is not None:  # an unusable log ends the start
             log.close()
         config = Config(
@@ -304,17 +306,17 @@ def _remove_unlocked_folders() -> None:
 
 
 @contextmanager
-def _shared_metrics(workers: int) -> Iterator[None]:
-    """Set the folder of the workers' common metrics while several workers run."""
+def _open_shared_folder(workers: int) -> Iterator[Path | None]:
+    """Yield the folder in which several workers count together, also their metrics; None with one worker."""
     os.environ.pop(METRICS_FOLDER, None)  # it may be another program's
     if workers == 1:
-        yield
+        yield None
         return
     _remove_unlocked_folders()
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder, open(Path(folder, "lock"), "x") as lock:
         try_lock(lock.fileno())
         os.environ[METRICS_FOLDER] = folder
         try:
-            yield
+            yield Path(folder)
         finally:
             os.environ.pop(METRICS_FOLDER, None)

@@ -169,7 +169,7 @@ class Gateway:
     def _count_call(self, call: Call, policy: str | None = None) -> None:
         """Count a call that has ended."""
         self.metrics.count_call(call, policy)
-        client = None if call.query.is_shadow_call else self.catalog.key_ring.by_name(call.query.client)
+        client = None if call.query.handling.is_beyond_policy else self.catalog.key_ring.by_name(call.query.client)
         if client is not None:
             self.client_limits.pay(client, call.cost)
 
@@ -398,7 +398,7 @@ async def _models(gateway: Gateway, request: Request) -> Response:
     client = gateway.catalog.key_ring.client_of(request.headers)
     data = list[dict[str, Any]]()
     for name, deployment in gateway.catalog.policies.items():
-        policy = deployment.policy
+        policy = deployment.file_policy
         about = {"models": list(policy.models), "policy_hash": deployment.digest, "expected": dict(policy.expected)}
         data.append({"id": name, "object": "model", "created": 0, "owned_by": "rcjax", "rcjax": about})
     data += [{"id": name, "object": "model", "created": 0, "owned_by": "upstream"} for name in gateway.catalog.models]

@@ -8,8 +8,7 @@ import pytest
 from helpers.gateway_samples import make_call, make_result
 from prometheus_client.parser import text_string_to_metric_families
 
-from rcjax.serving.gateway.catalog import METRICS_FOLDER
-from rcjax.serving.gateway.metrics import Metrics
+from rcjax.serving.gateway.metrics import METRICS_FOLDER, Metrics
 
 
 def samples(page):

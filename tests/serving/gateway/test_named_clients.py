@@ -19,7 +19,7 @@ from rcjax.policy.ladder import Period
 from rcjax.serving.billing import BudgetSpentError, SpendingUnknownError
 from rcjax.serving.gateway import clients
 from rcjax.serving.gateway.api_errors import ApiError, money_error
-from rcjax.serving.gateway.catalog import METRICS_FOLDER, ServiceSettings
+from rcjax.serving.gateway.catalog import ServiceSettings
 from rcjax.serving.gateway.clients import Client, ClientLimits, KeyRing, add_key
 from rcjax.serving.totals import TotalsFile
 
@@ -183,13 +183,13 @@ def test_requests_reserve_money_and_the_rest_is_the_limit(keys, fields):
 
 def test_a_request_refused_for_reserved_money_may_be_tried_again_at_once():
     client, limits = Client("0" * 64, money=Period(1.0, "month"), name="a"), ClientLimits(TotalsFile(None))
-    with limits.reserve(client, lambda: 0.6):
+    with limits.reserve(client, 0.6):
         with pytest.raises(BudgetSpentError, match=r"running requests have reserved .*try again") as refused:
-            limits.reserve(client, lambda: 0.6).__enter__()
+            limits.reserve(client, 0.6).__enter__()
         error = money_error(refused.value)
         assert (error.headers, error.reason) == ({"retry-after": "1"}, "client_limit")
         with pytest.raises(BudgetSpentError, match="the next month begins") as refused:
-            limits.reserve(client, lambda: 1.1).__enter__()
+            limits.reserve(client, 1.1).__enter__()
         assert money_error(refused.value).headers["x-should-retry"] == "false"
 
 
@@ -204,22 +204,22 @@ def test_no_money_is_spent_while_the_file_of_the_clients_spending_fails(tmp_path
     path.mkdir()
     with pytest.raises(OSError):
         totals.sync()
-    with pytest.raises(SpendingUnknownError, match="try again"), limits.reserve(client, lambda: 0.1):
+    with pytest.raises(SpendingUnknownError, match="try again"), limits.reserve(client, 0.1):
         pass
     path.rmdir()
     totals.sync()
-    with limits.reserve(client, lambda: 0.1):
+    with limits.reserve(client, 0.1):
         pass
 
 
 def test_what_a_running_request_has_paid_is_not_reserved_too():
     client, limits = Client("0" * 64, money=Period(1.0, "month"), name="a"), ClientLimits(TotalsFile(None))
-    with limits.reserve(client, lambda: 0.75):
+    with limits.reserve(client, 0.75):
         limits.pay(client, 0.5)
-        with limits.reserve(client, lambda: 0.25):
+        with limits.reserve(client, 0.25):
             limits.pay(client, 0.5)  # more than was expected: the rest of the first reservation stays
         with pytest.raises(BudgetSpentError):
-            limits.reserve(client, lambda: 0.01).__enter__()
+            limits.reserve(client, 0.01).__enter__()
 
 
 def test_calls_of_a_running_request_come_off_its_reservation(keys):
@@ -363,12 +363,11 @@ def test_money_needs_a_log_that_is_a_file(keys, log):
 
 
 @pytest.mark.parametrize("log", [None, "-"])
-def test_workers_without_a_log_share_what_clients_have_used(log, keys, tmp_path, monkeypatch):
+def test_workers_without_a_log_share_what_clients_have_used(log, tmp_path, monkeypatch):
     """The totals are in the folder that `rcjax serve` makes for several workers."""
-    monkeypatch.setenv(METRICS_FOLDER, str(tmp_path))
     now = time.time() // 60 * 60 + 30  # within a minute
     monkeypatch.setattr(time, "time", lambda: now)
-    settings = ServiceSettings({}, tmp_path / "models.toml", log=log and Path(log))
+    settings = ServiceSettings({}, tmp_path / "models.toml", log=log and Path(log), shared_folder=tmp_path)
     one, other = (settings.make_client_totals() for _ in "ab")
     client = Client("0" * 64, requests=2, name="a")
     for _ in range(2):

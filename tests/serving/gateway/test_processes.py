@@ -10,7 +10,6 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -21,7 +20,6 @@ from test_reloading import alone
 
 from benchmarks.attack import stop_while_asked
 from rcjax.serving.gateway import processes
-from rcjax.serving.gateway.catalog import METRICS_FOLDER
 
 
 def answers(request, headers):
@@ -115,10 +113,8 @@ def test_the_folder_of_a_killed_service_is_removed_by_the_next_one(tmp_path, mon
     left.mkdir(), new.mkdir()  # the new one is not locked yet
     (left / "lock").touch()
     (left / "counter_1.db").touch()
-    with processes._shared_metrics(2):
-        running = Path(os.environ[METRICS_FOLDER])
-        with processes._shared_metrics(2):
-            assert running.exists()
+    with processes._open_shared_folder(2) as running, processes._open_shared_folder(2):
+        assert running.exists()
     assert [*tmp_path.iterdir()] == [new]
 
 

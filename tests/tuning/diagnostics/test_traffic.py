@@ -12,7 +12,7 @@ from helpers.command_line import run
 import rcjax
 from rcjax.logs import LogError
 from rcjax.logs.sources import join_parts, read_column_names
-from rcjax.serving.call_log import Call, Charge, Query, call_row
+from rcjax.serving.call_log import Call, Charge, Handling, Query, call_row
 from rcjax.tuning.diagnostics.weeks import check_traffic, is_call_log
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -38,7 +38,7 @@ def calls_of(policy, week, n=200, surer=0.0, failing=0.0, longer=1.0, shadow=0.0
             raw = log.logprob[number, log.models.index(model)] * np.exp(-surer)
             fails = bool(rng.random() < failing)
             call = Call(
-                query=Query(query, (), is_shadow_query=shadowed, charge=Charge("policy", step)),
+                query=Query(query, (), handling=Handling(is_shadow_query=shadowed, charge=Charge("policy", step))),
                 model=model,
                 upstream_model=model,
                 text=None if fails else "A",
