@@ -24,7 +24,7 @@ import rcjax
 from benchmarks import record
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import markdown, progress
-from rcjax.policy.spec import SecondsLimit
+from rcjax.policy.spec import SecondsLimit, Target
 from rcjax.tuning.search import SecondsFilter
 
 TUNED_ON = 300
@@ -52,7 +52,7 @@ def limited(log: rcjax.Log, count: int, name: str) -> Iterator[dict]:
         in_hand = {"limit": kept.admits, "limit, nothing in hand": lambda *of, kept=kept: kept.measure(*of)[0] <= 0.05}
         for way, admits in {"no limit": None, **in_hand}.items():
             frontier = tuned(train, admits)
-            point = frontier.index_for(error_cost=100 * float(np.asarray(train.cost).max()))
+            point = frontier.index_for(Target("error_cost", 100 * np.asarray(train.cost).max()))
             policy = frontier.policies.on_host().take(np.array([point]))
             replayed = rcjax.replay(frontier.policy_at(point), population)
             beyond = float(truth.measure(policy, frontier.model)[0][0])

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 import rcjax
+from rcjax.policy.spec import Target
 from rcjax.solving.frontier.points import lower_hull, pareto
 
 QUANTILES = 40  # per threshold, as in the paper
@@ -222,7 +223,7 @@ def _by_budgets(frontier: rcjax.Frontier, error: np.ndarray, low: float, high: f
     """Mean error, over budgets between two costs, of the policy that each gets: one that costs as much or less."""
     cost = np.unique(np.asarray(frontier.cost, float))
     knots = np.concatenate([[low], cost[(cost > low) & (cost < high)], [high]])
-    chosen = [frontier.index_for(budget=float(budget)) for budget in knots[:-1]]
+    chosen = [frontier.index_for(Target("budget", budget)) for budget in knots[:-1]]
     return float((error[chosen] * np.diff(knots)).sum() / (high - low))
 
 

@@ -39,6 +39,7 @@ from benchmarks.labels import partly
 from benchmarks.report import collected, markdown, with_error
 from rcjax.logs.labels import draw_answers
 from rcjax.policy.error_kind import Reference
+from rcjax.policy.spec import Target
 from rcjax.tuning.replaying.replay import error_interval
 
 FITTED, HELD_OUT, BUDGETS, CONFIDENCE = 150, 150, 14, 0.95
@@ -120,7 +121,7 @@ def at_budgets(frontier: rcjax.Frontier) -> dict[int, int]:
     chosen = {}
     for number, budget in enumerate(np.geomspace(cost.min(), cost.max(), BUDGETS) * (1 + 1e-6)):
         try:
-            chosen[number] = frontier.index_for(budget=float(budget))
+            chosen[number] = frontier.index_for(Target("budget", budget))
         except rcjax.InfeasibleError:  # nothing is as cheap by the bills of these queries
             continue
     return chosen

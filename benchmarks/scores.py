@@ -25,6 +25,7 @@ from benchmarks.guarantee import Truth, certified
 from benchmarks.paper.inputs import pooled, resplit
 from benchmarks.report import markdown, progress, with_error
 from rcjax.policy.error_kind import Scores
+from rcjax.policy.spec import Target
 
 TUNED, HELD_OUT, BUDGETS = 300, (150, 300), 8
 MULTIPLES = (1.0, 1.1, 1.25)  # of the score that the best model loses, as a target of promises
@@ -50,14 +51,14 @@ def with_f1(log: rcjax.Log, seed: int = 0) -> rcjax.Log:
 
 def at_budgets(frontier: rcjax.Frontier, unseen: rcjax.Log, budgets: np.ndarray) -> np.ndarray:
     """(B,) the score that the policies for some budgets lose."""
-    chosen = [frontier.index_for(budget=float(budget)) for budget in budgets]
+    chosen = [frontier.index_for(Target("budget", budget)) for budget in budgets]
     return np.asarray(rcjax.replay(frontier, unseen).error, float)[chosen]
 
 
 def covered(frontier: rcjax.Frontier, log: rcjax.Log, unseen: rcjax.Log, budgets: np.ndarray, replicates: int) -> float:
     """Share of the budgets for which the interval of the loss holds what is lost on unseen queries."""
     bands = rcjax.tuning.bootstrap(frontier, log, replicates=replicates)
-    chosen = [frontier.index_for(budget=float(budget)) for budget in budgets]
+    chosen = [frontier.index_for(Target("budget", budget)) for budget in budgets]
     low, high = np.asarray(bands.error, float)[chosen].T
     lost = at_budgets(frontier, unseen, budgets)
     return float(((low <= lost) & (lost <= high)).mean())

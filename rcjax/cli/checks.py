@@ -111,13 +111,13 @@ def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, n
 
 
 def show_decision(
-    screen: Screen, facts: Mapping[str, Any], *, change: str = "", reasons: bool = True, action: str = "Tune again"
+    screen: Screen, document: Mapping[str, Any], *, change: str = "", reasons: bool = True, action: str = "Tune again"
 ) -> None:
     """Print the decision and, with `reasons`, the effect of tuning again, or the objections to it.
 
     `change` is the observed change from today's, in words; `action` what to do if a new policy is better.
     """
-    decision, window = facts["decision"], facts["window"]
+    decision, window = document["decision"], document["window"]
     advice = f"{action}. " if decision["tune_again"] else ""
     screen.print(f"{advice}{capitalised(decision['headline'])}.", style="bold")
     if change:
@@ -127,9 +127,9 @@ def show_decision(
     screen.hang("note", *(decision["reasons"] if reasons else ()))
 
 
-def advise_next(facts: Mapping[str, Any], retune: str) -> tuple[str, str]:
+def advise_next(document: Mapping[str, Any], retune: str) -> tuple[str, str]:
     """Return (advice of the decision, command); the command is empty unless the advice is to tune again."""
-    decision = facts["decision"]
+    decision = document["decision"]
     return decision["advice"], retune if decision["tune_again"] else ""
 
 
@@ -201,7 +201,7 @@ def check(
     steps, document = staged(2), dict[str, Any]()
     with steps("reading"):
         tuned, source = load_tuned(policy), join_parts(log)
-        subject, followed = with_budget_per_query(main_file(log), tuned)
+        subject, followed = with_budget_per_query(tuned, main_file(log))
         columns = read_column_names(source)
         traffic = check_traffic(subject, source, looks) if is_call_log(columns) else None
         is_needed = traffic is None or reading.labels is not None
@@ -402,30 +402,30 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, show_all: b
 
 
 @escape_arguments
-def show_check(facts: Mapping[str, Any], retune: str = "", money: Money | None = None) -> None:
+def show_check(document: Mapping[str, Any], retune: str = "", money: Money | None = None) -> None:
     """Print the check of a policy: the decision, the comparison with today's, each figure with its limit, the advice.
 
     Args:
         retune: command that tunes the policy again.
     """
     screen = Screen()
-    findings, window = facts["findings"], facts["window"]
-    carried = "" if facts["carried"] == facts["tuned_on"] else f"{facts['carried']:,} of the "
-    compared = f"{count(facts['n_queries'], 'query')} against {carried}{facts['tuned_on']:,} tuned on"
-    screen.print(f"{facts['source']}: {compared}, answers of {', '.join(facts['policy_models'])}")
+    findings, window = document["findings"], document["window"]
+    carried = "" if document["carried"] == document["tuned_on"] else f"{document['carried']:,} of the "
+    compared = f"{count(document['n_queries'], 'query')} against {carried}{document['tuned_on']:,} tuned on"
+    screen.print(f"{document['source']}: {compared}, answers of {', '.join(document['policy_models'])}")
     if window["described"]:
         screen.print(window["described"])
     screen.print()
-    show_decision(screen, facts, change=facts.get("change", ""))
-    show_comparison(screen, facts, money or choose_unit([0.0]), facts["error_kind"])
+    show_decision(screen, document, change=document.get("change", ""))
+    show_comparison(screen, document, money or choose_unit([0.0]), document["error_kind"])
     for finding in findings:
         if finding["verdict"] == "bad" and not finding["primary"] and finding["name"] not in _BIASED:
             screen.hang("changed", finding["advice"])
     _print_findings(screen, findings, _verdict_in_words)
-    if facts.get("traffic"):
-        _print_traffic(screen, facts["traffic"])
-    screen.hang("note", *facts["remarks"])
-    screen.next_step(*advise_next(facts, retune))
+    if document.get("traffic"):
+        _print_traffic(screen, document["traffic"])
+    screen.hang("note", *document["remarks"])
+    screen.next_step(*advise_next(document, retune))
 
 
 @escape_arguments

@@ -373,7 +373,7 @@ def load_tuned(path: Path, *, frontiers: bool = False) -> Any:
     return load_json(path, read)
 
 
-def with_budget_per_query(path: Path, policy: AbstractPolicy) -> tuple[AbstractPolicy, list[str]]:
+def with_budget_per_query(policy: AbstractPolicy, log: Path) -> tuple[AbstractPolicy, list[str]]:
     """Return (the policy with its money for a period as a budget per query, remarks on that).
 
     The money is spread over the daily number of queries in the log of a service, or else the number that the policy was
@@ -384,7 +384,7 @@ def with_budget_per_query(path: Path, policy: AbstractPolicy) -> tuple[AbstractP
     if not isinstance(policy, Ladder) or policy.period is None or policy.budget is None:
         return policy, []
     money, days = policy.period.money, policy.period.days
-    counted = queries_per_day(path)
+    counted = queries_per_day(log)
     per_day, origin = counted or money / policy.budget / days, "of this log" if counted else "that it was tuned for"
     budget = money / days / per_day
     rate = f"the {format_number(per_day)} queries a day {origin}"

@@ -83,7 +83,7 @@ def evaluate(
     with steps("reading"):
         tuned, notes = load_tuned(policy_or_frontier, frontiers=True), list[str]()
         if isinstance(tuned, AbstractPolicy):
-            tuned, notes = with_budget_per_query(log, tuned)
+            tuned, notes = with_budget_per_query(tuned, log)
         data = read_for(tuned, log, options)
     with steps("replaying"):
         document, remarks = _evaluation(tuned, data)
@@ -96,10 +96,10 @@ def evaluate(
         document, notes = document | comparison, [*notes, *uncompared]
         with steps("checking"):
             checked, reason = try_check(tuned, data)
-            document["check"] = facts = checked and checked.to_json()
-        if facts is None and not is_same_log:
+            document["check"] = check_document = checked and checked.to_json()
+        if check_document is None and not is_same_log:
             notes.append(f"it cannot be checked: {reason}")
-        step = _advise_next(policy_or_frontier, log, reading, facts, is_same_log=is_same_log, reprice=reprice)
+        step = _advise_next(policy_or_frontier, log, reading, check_document, is_same_log=is_same_log, reprice=reprice)
         money = recorded_tuning(tuned).spec.money([document["spent"]])
     else:
         step = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
@@ -138,7 +138,7 @@ def _advise_next(
     file: Path,
     log: Path,
     reading: LogOptions,
-    facts: Mapping[str, Any] | None,
+    check_document: Mapping[str, Any] | None,
     *,
     is_same_log: bool,
     reprice: bool,
@@ -147,7 +147,7 @@ def _advise_next(
 
     Args:
         file, log, reading: file of the policy, the log, and the options of reading it.
-        facts: check of the policy; None if it cannot be checked.
+        check_document: check of the policy; None if it cannot be checked.
         is_same_log: whether the policy was tuned on this very log.
         reprice: whether prices have changed since the tuning.
     """
@@ -156,9 +156,9 @@ def _advise_next(
         return "which policy is best at these prices?", command("retune", file, log, **options)
     if is_same_log:
         return "is it as good on queries that are not in this log?", command("evaluate", file, "NEW_LOG.csv")
-    if facts is None:
+    if check_document is None:
         return "evaluate it on a log of fresh queries with labels", command("evaluate", file, "NEW_LOG.csv")
-    advice, retune = advise_next(facts, command("retune", file, log, **options, out=next_file(file)))
+    advice, retune = advise_next(check_document, command("retune", file, log, **options, out=next_file(file)))
     return advice.replace("keep the policy;", "keep the policy, or deploy it (rcjax serve --help);"), retune
 
 
@@ -325,21 +325,27 @@ def retune(
         assert new is not None  # as there is a target
         assert retuned.comparison is not None
     with steps("replaying both, and checking"):
-        replacement, facts = _assess_retuning(old, retuned, every_week, fresh, log or ())
+        replacement, check_document = _assess_retuning(old, retuned, every_week, fresh, log or ())
         has_old_models = set(old.models) <= set(fresh.models)
         replays = {"before": replay_on(old, fresh) if has_old_models else None, "after": replay_on(new, fresh)}
-    grounds = _Grounds.of(replacement, facts, fresh, renewed=not log)
+    grounds = _Grounds.of(replacement, check_document, fresh, renewed=not log)
     written_to, problem = (None, None) if out is None else grounds.write(new, out, anyway=anyway)
-    remarks = [*retuned.notes, *(grounds.reasons if facts is None and problem is None else ())]
+    remarks = [*retuned.notes, *(grounds.reasons if check_document is None and problem is None else ())]
     if out and problem is None and written_to is None:
         remarks.append("nothing is written, as said above: --anyway writes the new policy all the same")
-    document = {"before": old.to_json(), "policy": new.to_json(), "replayed": replays, "check": facts}
+    document = {"before": old.to_json(), "policy": new.to_json(), "replayed": replays, "check": check_document}
     document |= {"replacement": as_json_values(replacement.to_json()), "comparison": retuned.comparison.to_json()}
     change = retuned.comparison.headline(retuned.money, retuned.log.error_kind)
     document |= {"change": f"it {change}", "remarks": remarks}
     document |= {"written": str(written_to)} if written_to else {}
     again = command("retune", policy, *(log or ()), **reading.as_options(), out=next_file(policy))
-    step = ("", "") if problem else grounds.next_step(again) if facts is None else advise_next(facts, again)
+    step = (
+        ("", "")
+        if problem
+        else grounds.next_step(again)
+        if check_document is None
+        else advise_next(check_document, again)
+    )
     deploy = "deploy it: rcjax serve takes up a new version of the file that it serves by itself"
     if written_to is not None and not written_to.samefile(policy):
         deploy = f"deploy it, in place of {policy}: rcjax serve takes up the file that it was started with"
@@ -376,7 +382,7 @@ def _assess_retuning(
     from rcjax.tuning.diagnostics.decision import assess_replacement
     from rcjax.tuning.diagnostics.policy_check import try_check
 
-    subject, _ = with_budget_per_query(main_file(files), old) if files else (old, [])
+    subject, _ = with_budget_per_query(old, main_file(files)) if files else (old, [])
     assert retuned.policy is not None  # as there is a target
     replacement = assess_replacement(subject, retuned.policy, fresh, retuned.log)
     checked, _ = try_check(subject, every_week, replacement)
@@ -398,12 +404,14 @@ class _Grounds:
     reasons: Sequence[str]
 
     @classmethod
-    def of(cls, replacement: Replacement, facts: Mapping[str, Any] | None, log: Log, *, renewed: bool) -> _Grounds:
+    def of(
+        cls, replacement: Replacement, check_document: Mapping[str, Any] | None, log: Log, *, renewed: bool
+    ) -> _Grounds:
         """Weigh a replacement, by the check of the old policy if there is a check; `renewed`: only prices are new."""
-        if facts is None:
+        if check_document is None:
             accepted = replacement.replaces(broken=renewed)
             return cls(accepted, bool(replacement.against), replacement.describe(log.error_kind, broken=renewed))
-        decision = facts["decision"]
+        decision = check_document["decision"]
         refused = decision["state"] in ("no fair sample", "something else has changed") or bool(replacement.against)
         return cls(decision["tune_again"], refused, decision["reasons"])
 

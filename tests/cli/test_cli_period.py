@@ -55,9 +55,9 @@ def test_money_for_a_month_is_in_the_file_and_retune_keeps_it(folder, calls):
     least = re.search(r"give --budget (\S+/month) or more", run("tune", folder / "log.csv", *too_little).stderr)[1]
     enough = run("tune", folder / "log.csv", "--budget", least, "--queries", "1e6/month", "--no-bands")
     assert enough.exit_code == 0, enough.stderr
-    follows, (told,) = with_budget_per_query(folder / "fresh.csv", load_policy(out))  # no log of a service
+    follows, (told,) = with_budget_per_query(load_policy(out), folder / "fresh.csv")  # no log of a service
     assert (follows.budget, told.endswith("32,854 queries a day that it was tuned for")) == (pytest.approx(7e-5), True)
-    follows, (told,) = with_budget_per_query(calls, load_policy(out))
+    follows, (told,) = with_budget_per_query(load_policy(out), calls)
     assert follows.budget == pytest.approx(70 / (300 * 365.25 / 12))
     assert told.endswith("at the 300 queries a day of this log")
     before = with_following(load_policy(out), follows=False, period=Period(70.0, "month"))

@@ -47,7 +47,7 @@ def test_a_model_that_the_policy_does_not_ask_does_not_decide_whether_it_can_be_
 
     def verdict(model, slope):
         calibration = (dataclasses.replace(small, model=model, slope=slope),)
-        diagnosis = dataclasses.replace(report.diagnosis, n=300, calibration=calibration, promise=None)
+        diagnosis = dataclasses.replace(report.diagnosis, n_queries=300, calibration=calibration, promise=None)
         return dataclasses.replace(report, diagnosis=diagnosis).verdict
 
     assert [verdict("another model", slope) for slope in (3.0, -3.0)] == ["fine", "fine"]

@@ -10,6 +10,7 @@ from helpers.cascade_references import PlainMarginal, mean_above, random_models,
 from tiers import thorough
 
 from rcjax import solve_frontier
+from rcjax.policy.spec import Target
 from rcjax.solving.frontier.frontier import InfeasibleError
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -119,18 +120,18 @@ def test_no_model_abstains_for_more_than_an_error(demo, demo_lam, search):
 def test_an_abstention_counts_at_its_price_in_every_target(demo):
     frontier = solve_frontier(demo, abstain_price=0.25)
     penalty, cost = np.asarray(frontier.penalty), np.asarray(frontier.cost)
-    at = frontier.index_for(max_error=0.15)
+    at = frontier.index_for(Target("max_error", 0.15))
     assert penalty[at] <= 0.15
     assert cost[at] == cost[penalty <= 0.15].min()
-    at = frontier.index_for(budget=2e-4)
+    at = frontier.index_for(Target("budget", 2e-4))
     assert penalty[at] == penalty[cost <= 2e-4].min()
-    at = frontier.index_for(error_cost=0.002)
+    at = frontier.index_for(Target("error_cost", 0.002))
     assert penalty[at] + 500 * cost[at] == (penalty + 500 * cost).min()
     policy = frontier.policy_at(at)
     assert policy.expected["abstention"] == float(frontier.abstention[at]) > 0
     assert policy.expected["abstain_price"] == 0.25
     with pytest.raises(InfeasibleError, match=r"an abstention counted as 25 %"):
-        frontier.index_for(max_error=0.001)
+        frontier.index_for(Target("max_error", 0.001))
 
 
 @pytest.mark.parametrize(

@@ -159,18 +159,18 @@ class Frontier:
 
     def policy_for(self, target: Target) -> AbstractPolicy:
         """Return the policy for a target, as `policy` does. Raises ValueError for a margin."""
-        best = self.index_for(**target.to_json())
+        best = self.index_for(target)
         if not target.is_limit:
             return self.policy_at(best, target)
         rungs = self.rung_indices
         cost, error = (np.asarray(figure, float)[rungs].tolist() for figure in (self.cost, self.penalty))
         return self.ladder(position_within(target, cost, error), target)
 
-    def index_for(self, **target: float) -> int:
-        """Return the index of the point that meets one target; targets and errors are those of `policy`."""
+    def index_for(self, target: Target) -> int:
+        """Return the index of the point that meets a target; targets and errors are those of `policy`."""
         figures = np.asarray(self.cost, float), np.asarray(self.penalty, float)
         abstain_price = None if self.abstention is None else self.abstain_price
-        return best_point(Target.of(**target), *figures, abstain_price, self.error_kind)
+        return best_point(target, *figures, abstain_price, self.error_kind)
 
     @property
     def rung_indices(self) -> np.ndarray:

@@ -202,17 +202,25 @@ class PolicyCheck:
         return {"drifted": self.drifted, "verdict": self.verdict} | as_json_values(fields)
 
 
-def try_check(policy: AbstractPolicy, log: Log, retuning: bool | Replacement = True) -> tuple[PolicyCheck | None, str]:
+def try_check(
+    policy: AbstractPolicy, log: Log, replacement: Replacement | None = None
+) -> tuple[PolicyCheck | None, str]:
     """Check a policy on a log; return (the check, ""), or (None, the reason against a check)."""
     try:
-        return check_policy(policy, log, retuning=retuning), ""
+        return check_policy(policy, log, replacement=replacement), ""
     except ValueError as problem:  # made by hand, tuned on this very log, too few labels
         return None, str(problem)
 
 
 @takes(policy=AbstractPolicy, log=Log)
 def check_policy(
-    policy: AbstractPolicy, log: Log, *, retuning: bool | Replacement = True, looks: int | None = None, seed: int = 0
+    policy: AbstractPolicy,
+    log: Log,
+    *,
+    retuning: bool = True,
+    replacement: Replacement | None = None,
+    looks: int | None = None,
+    seed: int = 0,
 ) -> PolicyCheck:
     """Check whether a policy is still right on a fresh log, whose queries it was not tuned on.
 
@@ -231,7 +239,8 @@ def check_policy(
     Args:
         policy: the policy in service.
         log: the fresh log.
-        retuning: estimate the gain of retuning, which takes most of the time; or a `Replacement`, if it is known.
+        retuning: estimate the gain of retuning, which takes most of the time.
+        replacement: a known replacement; nothing is then tuned.
         looks: number of looks per year; without changes, at most 5 % of years have an alarm. None: 52 for a log with
             times, else 1.
         seed: seed of the folds.
@@ -260,7 +269,8 @@ def check_policy(
     models = _model_changes(policy, old, new, unalarmed, weeks)
     secondary = assess_together((finding for model in models for finding in model.findings(log.error_kind)), separate)
     sample = assess_sample(recent, policy.models)
-    replacement = _assess_retuned(policy, recent, seed) if retuning is True else retuning or None
+    if replacement is None and retuning:
+        replacement = _assess_retuned(policy, recent, seed)
     evidence = _ground_decision(policy, last_look, looks, window, sample, old.n_queries)
     return PolicyCheck(
         source=PurePath(log.source).name,

@@ -237,26 +237,28 @@ def test_a_remark_explains_models_that_were_not_asked(policy, logs):
     assert (drifted(lacking), lacking.decision.state, lacking.drifted) == ({"lacking answers"}, "no fair sample", True)
     advice = lacking.decision.reasons
     again = Replacement(None, advice)  # a retuned policy is held to the same fair sample
-    assert check(policy, dataclasses.replace(without(30), failed=(failed,)), retuning=again).decision.reasons == advice
+    assert (
+        check(policy, dataclasses.replace(without(30), failed=(failed,)), replacement=again).decision.reasons == advice
+    )
 
 
 def test_advice_and_reasons_agree_on_a_small_gain_and_on_none_tested(policy, logs):
     worse = changes.less_right(logs[1], 0.15, np.random.default_rng(0))
     again = Replacement(0.003, effect="$1 instead of $2")
-    kept, broken = (check(policy, log, retuning=again).decision for log in (logs[1], worse))
+    kept, broken = (check(policy, log, replacement=again).decision for log in (logs[1], worse))
     gain = "if tuned again on these and the carried queries (so slightly flattered): $1 instead of $2"
     least = "that is worth 0.3 points of error, and 0.5 replace a policy: the policy stays"
     assert (kept.tune_again, kept.reasons) == (False, (f"{gain}; {least}",))
     assert (broken.state, broken.tune_again, broken.reasons) == ("worse than expected", True, (gain,))
     limited = Replacement(-0.003, limit="at most 5 % error", exceeds=True, effect="$1 instead of $2")
-    over = check(policy, logs[1], retuning=limited).decision
+    over = check(policy, logs[1], replacement=limited).decision
     assert (over.state, over.alarm, over.tune_again, over.advice) == (
         "doubtful",
         False,
         True,
         "tune again, to keep the limit",
     )
-    untested = check(policy, logs[1], retuning=Replacement(None)).decision
+    untested = check(policy, logs[1], replacement=Replacement(None)).decision
     assert (untested.tune_again, untested.reasons) == (True, ())
     assert untested.advice == "tune again: whether that gains cannot be tested"
 

@@ -36,7 +36,7 @@ def test_wilsons_interval_is_scipys():
 def test_scores_have_the_interval_of_as_many_labels_as_have_their_standard_error():
     log = rcjax.sample_log(40, seed=1)
     scored = dataclasses.replace(log, correct=log.correct.astype(float), scores=Scores())
-    replayed = SimpleNamespace(error=[0.25, 0.0], error_se=[np.sqrt(0.25 * 0.75 / 60), 0.0], n=40)
+    replayed = SimpleNamespace(error=[0.25, 0.0], error_se=[np.sqrt(0.25 * 0.75 / 60), 0.0], n_queries=40)
     np.testing.assert_allclose(error_interval(replayed, scored), [wilson_interval(0.25, 60), wilson_interval(0.0, 40)])
 
 
