@@ -144,6 +144,20 @@ def format_points(share: float) -> str:
     return f"{number} point{'' if number == '1' else 's'}"
 
 
+def describe_points(difference: float, se: float | None = None, digits: str = ".1f") -> str:
+    """Describe a difference of shares in percentage points, and its standard error.
+
+    Args:
+        difference, se: the difference and its standard error; None for no standard error.
+        digits: format of the numbers.
+
+    >>> describe_points(-0.005, 0.009), describe_points(0.012)
+    ('0.5 ± 0.9 points less', '1.2 points more')
+    """
+    spread = "" if se is None else f" ± {100 * se:{digits}}"
+    return f"{100 * abs(difference):{digits}}{spread} points {'less' if difference < 0 else 'more'}"
+
+
 def describe_unlikely_choices(model: str, number: int, answers: int) -> str:
     """Say how many answers of a model give another choice than the likeliest one.
 

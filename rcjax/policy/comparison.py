@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from rcjax._base.codec import Amount, Between, Record, read_value, to_json_value
-from rcjax._base.figures import Z_ONE_SIDED_90, Z_ONE_SIDED_95, Money, format_number, percent
+from rcjax._base.figures import Z_ONE_SIDED_90, Z_ONE_SIDED_95, Money, describe_points, format_number, percent
 from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.policy import AbstractPolicy
 
@@ -125,18 +125,16 @@ def describe_gap(difference: float, se: float, noun: str = "", number: str = "")
     >>> describe_gap(-0.005, 0.009), describe_gap(-0.005, 0.009, "error"), describe_gap(0.0, 0.001, "error")
     ('-0.5 ± 0.9', '0.5 ± 0.9 points less error than', 'the same error (± 0.1 points) as')
     """
-    size, side = _more_or_less(difference)
     if not noun:
-        return f"{'+' if side == 'more' else '-' * bool(side)}{size} ± {100 * se:.1f}"
-    if not side:
+        return f"{'' if _is_same(difference) else '+-'[difference < 0]}{abs(100 * difference):.1f} ± {100 * se:.1f}"
+    if _is_same(difference):
         return f"the same {noun} (± {100 * se:.1f} points) as"
-    return f"{size} ± {100 * se:.1f} points {side} {noun}{f' ({number})' * bool(number)} than"
+    return f"{describe_points(difference, se)} {noun}{f' ({number})' * bool(number)} than"
 
 
-def _more_or_less(difference: float) -> tuple[str, str]:
-    """Return (size of a difference in points, "more" or "less"; empty if the size is 0.0)."""
-    size = f"{abs(100 * difference):.1f}"
-    return size, "" if float(size) == 0 else "more" if difference > 0 else "less"
+def _is_same(difference: float) -> bool:
+    """Return whether a difference of errors is 0.0 points as printed."""
+    return float(f"{100 * difference:.1f}") == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,8 +293,8 @@ class Comparison(Record):
             number = ""  # nobody should count on fewer errors that chance may explain
         side = "more" if today.error_difference > 0 else "fewer"
         answers = number and f"{number} {side} {error_kind.answers} {money.per}"
-        size, side = _more_or_less(upper)
-        worst = f"{size} points {side}{f' ({worst_number})' * bool(worst_number)}" if side else "the same"
+        worst = f"{describe_points(upper)}{f' ({worst_number})' * bool(worst_number)}"
+        worst = "the same" if _is_same(upper) else worst
         gap = describe_gap(today.error_difference, today.se, error_kind.noun, answers)
         return f"{gap} {today.title}{_ASSUMED * self.assumed}; {WORST[self.fresh]} {worst}"
 

@@ -47,7 +47,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rcjax._base.codec import Object, read_value, takes
-from rcjax._base.figures import percent
+from rcjax._base.figures import describe_points, percent
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import answers_by_name, hash_names, read_kept_sample
 from rcjax.logs.log import Log
@@ -403,8 +403,7 @@ class Certificate:
         abstained = f" and abstained on {self.abstentions:,}" if self.abstentions else ""
         figures = f"{percent(self.errors / self.n_queries)} {noun}"
         if self.error_difference is not None:
-            more = "more" if self.error_difference > 0 else "less"
-            figures += f", {abs(100 * self.error_difference):.1f} points {more} than today's"
+            figures += f", {describe_points(self.error_difference)} than today's"
         figures += abstained + self._gap_to_expected()
         test = f"on {self.n_queries:,} queries held out for the test it had {figures}"
         return f"guaranteed with {100 * self.confidence:.4g} % confidence: the target is kept; {test}"
@@ -562,7 +561,7 @@ def _infeasible(test: LadderTest, position: float, target: Target, level: float,
     def phrase(share: float, digits: str = ".3g") -> str:
         if not has_rival:
             return f"{100 * share:{digits}} % {noun}"
-        return f"{abs(100 * share):{digits}} points {'less' if share < 0 else 'more'} {noun} than today's"
+        return f"{describe_points(share, digits=digits)} {noun} than today's"
 
     losses, added = test.losses([position])
     rate = float(losses.mean()) - added

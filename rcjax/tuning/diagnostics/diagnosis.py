@@ -539,7 +539,7 @@ def _calibration(
 ) -> tuple[ModelCalibration, ...]:
     """Judge the calibration of each model on a log; `training` is (accuracies (k,), queries) of the training log."""
     expected, trained_on = training
-    rng = np.random.default_rng(np.asarray(_key_data(np.int64(seed)))[0].tolist())
+    rng = np.random.default_rng(seed)
     labels = [(confidence[mask, j], correct[mask, j]) for j, mask in enumerate(np.isfinite(correct).T)]
     kind = bool if log.scores is None else float
     tests = [calibration_test(phi.astype(float), right.astype(kind), rng, replicates) for phi, right in labels]
@@ -565,11 +565,6 @@ def _calibration(
         )
         for j, name in enumerate(model.models)
     )
-
-
-@partial(compiled, runs="once")
-def _key_data(seed: jax.Array) -> jax.Array:
-    return jax.random.key_data(jax.random.split(jax.random.key(seed), 1))
 
 
 @partial(compiled, runs="once")

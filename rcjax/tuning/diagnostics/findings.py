@@ -25,10 +25,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import Money, count, format_figure, format_points, percent
+from rcjax._base.figures import Money, count, describe_points, format_figure, format_points, percent
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import find_unsure, measure_unevenness
-from rcjax.model.goodness_of_fit.reliability import SampleMean, excess_over_limit, holm_adjusted, rise_of_mean
+from rcjax.model.goodness_of_fit.reliability import Change, SampleMean, excess_over_limit, holm_adjusted, rise_of_mean
 from rcjax.policy.comparison import Rival, describe_gap, upper_after_choice
 from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.policy import AbstractPolicy
@@ -212,6 +212,20 @@ def assess_together(findings: Iterable[Finding], looks: float = 1.0, alarm: floa
     return assessed
 
 
+def confidence_finding(name: str, change: Change, medians: tuple[float, float]) -> Finding:
+    """Return the finding on a change of a model's raw confidences.
+
+    Args:
+        name: name of the model.
+        change: the change (`distribution_change`).
+        medians: medians of the raw confidences before and now, as probabilities.
+    """
+    before, now = medians
+    fact = f"the raw confidences of {name} have moved by {change.figure:.3f} (their median is {now:.2g}, {before:.2g}"
+    advice = f"{fact} before): has the model, its prompt or the kind of question changed?"
+    return FINDING_KINDS["confidences"].finding(name, change.figure, advice, p_value=change.p_value)
+
+
 _LABELS_ALARM = 0.01  # level of the tests of labels: the share of false alarms where labels are drawn at random
 
 
@@ -332,7 +346,7 @@ class PrimaryFigure:
             kind, figure = FINDING_KINDS["worst difference" if is_third else "difference"], self.observed
             kind = dataclasses.replace(kind, limits=Limits(*(self.expected + limit for limit in kind.limits)))
             advice = (
-                f"the policy has {100 * self.observed:.1f} points more {error_kind.noun} than {self.rival}, where "
+                f"the policy has {describe_points(self.observed)} {error_kind.noun} than {self.rival}, where "
                 f"{100 * self.expected:.3g} were to be the most"
             )
         else:
@@ -412,7 +426,7 @@ class DecisionGrounds(NamedTuple):
     def _describe_error(self, error: PrimaryFigure, finding: Finding) -> str:
         chance = self._chance(finding)
         if error.rival is None:
-            than = f"{100 * abs(error.gap):.1f} ± {100 * error.se:.1f} points {'more' if error.gap >= 0 else 'less'}"
+            than = describe_points(error.gap, error.se)
             rate = f"the policy {self.error_kind.does(percent(error.observed))}"
             return f"{rate}, {than} than the {percent(error.expected)} expected{chance}"
         against = f"the policy has {describe_gap(error.observed, error.se, self.error_kind.noun)} {error.rival}"

@@ -30,7 +30,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import carried_log
 from rcjax.logs.log import Log
 from rcjax.model.calibration import expected_calibration_error
-from rcjax.model.goodness_of_fit.reliability import calibration_change, distribution_change
+from rcjax.model.goodness_of_fit.reliability import Change, calibration_change, distribution_change
 from rcjax.policy.bills import Bill
 from rcjax.policy.comparison import recorded_comparison
 from rcjax.policy.error_kind import ERRORS, ErrorKind, recorded_error_kind
@@ -56,6 +56,7 @@ from rcjax.tuning.diagnostics.findings import (
     PrimaryFigure,
     assess_sample,
     assess_together,
+    confidence_finding,
     separate_looks,
     worst_verdict,
 )
@@ -117,13 +118,7 @@ class ModelChange:
             f"the calibration error of {name} is {off}: {means}",
             p_value=self.calibration_p if worse else 1.0,
         )
-        yield FINDING_KINDS["confidences"].finding(
-            name,
-            self.distance,
-            f"the raw confidences of {name} have moved by {self.distance:.3f} (their median is {self.median:.2g}, "
-            f"{self.median_tuned:.2g} when tuned): has the model, its prompt or the kind of question changed?",
-            p_value=self.distance_p,
-        )
+        yield confidence_finding(name, Change(self.distance, self.distance_p), (self.median_tuned, self.median))
 
 
 @dataclasses.dataclass(frozen=True)

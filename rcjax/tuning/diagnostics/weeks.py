@@ -28,7 +28,15 @@ from rcjax.logs.sources import load_table, name_source
 from rcjax.model.goodness_of_fit.reliability import SampleMean, distribution_change, rise_of_mean
 from rcjax.policy.bills import MAX_COST_RATIO
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.tuning.diagnostics.findings import FINDING_KINDS, WEEKLY, WINDOW, Finding, assess_together, relative
+from rcjax.tuning.diagnostics.findings import (
+    FINDING_KINDS,
+    WEEKLY,
+    WINDOW,
+    Finding,
+    assess_together,
+    confidence_finding,
+    relative,
+)
 
 _WEEK = 7 * 86_400.0  # seconds
 
@@ -284,12 +292,7 @@ def _confidence_findings(policy: AbstractPolicy, now: pl.DataFrame, before: pl.D
         if min(len(last_week), len(earlier)) < _MIN_PER_SIDE:
             continue
         change = distribution_change(earlier, last_week)
-        medians = f"their median is {np.exp(np.median(last_week)):.2g}, {np.exp(np.median(earlier)):.2g} before"
-        advice = (
-            f"the raw confidences of {name} have moved by {change.figure:.3f} ({medians}): has the model, its prompt "
-            "or the kind of question changed?"
-        )
-        yield FINDING_KINDS["confidences"].finding(name, change.figure, advice, p_value=change.p_value)
+        yield confidence_finding(name, change, (np.exp(np.median(earlier)), np.exp(np.median(last_week))))
 
 
 def _confidences(calls: pl.DataFrame, model: str) -> np.ndarray:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import Z_ONE_SIDED_95, choose_unit, count, percent
+from rcjax._base.figures import Z_ONE_SIDED_95, choose_unit, count, describe_points, percent
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.label_outcomes import corrected_log, expected_log
@@ -187,8 +187,7 @@ def _show_error(error: float | None, todays_error: float | None) -> str:
     """Return an error in words, or its difference from today's in points; empty for None."""
     if error is None or todays_error is None:
         return "" if error is None else percent(error)
-    gap = 100 * (error - todays_error)
-    return f"{abs(gap):.1f} points {'more' if gap >= 0 else 'less'}"
+    return describe_points(error - todays_error)
 
 
 def _beside(new: str, old: str, unit: str) -> str:
@@ -434,8 +433,7 @@ class Difference(NamedTuple):
         answers 40 of 100 queries otherwise (20 labelled): 1.2 ± 0.5 points less error at $10.0 per million queries more
         """
         labelled = "all labelled" if self.labelled == self.differing else f"{self.labelled:,} labelled"
-        points = f"{100 * abs(self.error_difference):.1f} ± {100 * self.error_se:.1f} points"
-        points += " more" if self.error_difference > 0 else " less"
+        points = describe_points(self.error_difference, self.error_se)
         money = choose_unit([abs(self.cost_difference)]).full(abs(self.cost_difference))
         which = f"answers {self.differing:,} of {count(self.queries, 'query')} otherwise ({labelled})"
         return f"{which}: {points} {error_kind.noun} at {money} {'more' if self.cost_difference > 0 else 'less'}"
