@@ -141,17 +141,6 @@ def format_points(share: float) -> str:
     return f"{number} point{'' if number == '1' else 's'}"
 
 
-def describe_unlikely_choices(model: str, number: int, answers: int) -> str:
-    """Say how many answers of a model give another choice than the likeliest one.
-
-    >>> describe_unlikely_choices("small", 263, 600)[:79]
-    'small: 263 of 600 answers give another choice than the likeliest one, as happen'
-    """
-    fact = f"{model}: {number:,} of {count(answers, 'answer')} {'gives' if number == 1 else 'give'} another choice"
-    reason = "than the likeliest one, as happens at a temperature above 0"
-    return f"{fact} {reason}: each has the confidence of the choice given; temperature 0 would be better"
-
-
 def count_missing_confidences(answers: Iterable[tuple[str, int, int, float]]) -> str | None:
     """Name the models that gave answers without a confidence, and count the right ones; None if there are none.
 

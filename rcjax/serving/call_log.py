@@ -36,7 +36,7 @@ from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN
 CACHED = ("cached_tokens", "cache_write_tokens")
 
 #: Fields of a line that it omits if they are empty.
-_OPTIONAL = ("segment", "client", "likeliest", *CACHED, "signal_cost")
+_OPTIONAL = ("segment", "client", *CACHED, "signal_cost")
 _OPTIONAL += ("has_no_confidence", "not_judged", "request_settings")
 
 #: Fields of a call that a line lacks, or has under another name.
@@ -138,8 +138,6 @@ class Call:
     """Tokens of the input that came from a cache."""
     cache_write_tokens: int = 0
     """Tokens of the input that were put into a cache."""
-    likeliest: str | None = None
-    """An answer that the model held likelier than the answer that it gave; None without one."""
     error_kind: str | None = None
     """The kind of the error, from a short list; None without one."""
 
@@ -199,7 +197,7 @@ class CallLog:
 
         The hash covers the messages, and options such as `tools` and `response_format`, which are part of a prompt.
         """
-        row = call_row(call if self.answers else replace(call, answer=None, likeliest=None))
+        row = call_row(call if self.answers else replace(call, answer=None))
         query = call.query
         if query.messages:
             prompt = json.dumps(query.messages, default=str)

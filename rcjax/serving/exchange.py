@@ -211,7 +211,6 @@ class Exchange:
             error_kind=self.error_kind,
             has_no_confidence=self.no_confidence is not None,
             request_settings=request_settings,
-            likeliest=None if reading is None else reading.likeliest,
         )
         return self.call
 
