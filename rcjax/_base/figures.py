@@ -158,17 +158,6 @@ def describe_points(difference: float, se: float | None = None, digits: str = ".
     return f"{100 * abs(difference):{digits}}{spread} points {'less' if difference < 0 else 'more'}"
 
 
-def describe_unlikely_choices(model: str, number: int, answers: int) -> str:
-    """Say how many answers of a model give another choice than the likeliest one.
-
-    >>> describe_unlikely_choices("small", 263, 600)[:79]
-    'small: 263 of 600 answers give another choice than the likeliest one, as happen'
-    """
-    fact = f"{model}: {number:,} of {count(answers, 'answer')} {'gives' if number == 1 else 'give'} another choice"
-    reason = "than the likeliest one, as happens at a temperature above 0"
-    return f"{fact} {reason}: each has the confidence of the choice given; temperature 0 would be better"
-
-
 def describe_missing_confidences(answers: Iterable[tuple[str, float | None]]) -> str | None:
     """Count each model's answers without a confidence, and the right answers among them; None without any.
 

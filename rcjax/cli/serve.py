@@ -125,6 +125,7 @@ class CallLogOptions:
         for option, value, partner, partner_value in (
             ("--shadow", self.shadow, "--log calls.jsonl", self.log),
             ("--log-prompts", self.log_prompts, "--log calls.jsonl", self.log),
+            ("--no-log-answers", self.no_log_answers, "--log calls.jsonl", self.log),
             ("--shadow-models", self.shadow_models, "--shadow 5%", self.shadow),
         ):
             if value and not partner_value:
@@ -185,6 +186,9 @@ class AccessOptions:
             raise typer.BadParameter(
                 f"cannot be combined with {option}: it is for calls without a key", param_hint="--open"
             )
+        if self.keys is not None and self.open_models:
+            problem = "cannot be combined with --keys: each client's table names the models that it may call"
+            raise typer.BadParameter(problem, param_hint="--open-models")
         if not is_local(host) and not self.has_key() and not self.open_:
             advice = "give --keys with clients, --key-env with the name of the variable that holds a key, or --open"
             raise typer.BadParameter(f"others can reach {host}: {advice}", param_hint="--host")
@@ -273,6 +277,9 @@ class ReplicaOptions:
         if self.replica is not None and not re.fullmatch(r"[\w.:-]{1,64}", self.replica):
             problem = f"{self.replica!r} is not a name for a replica: give at most 64 letters, digits and . _ - :"
             raise typer.BadParameter(problem, param_hint="--replica")
+        if self.replica is not None and settings.log is None and self.ledger is None:
+            problem = "goes with --log or --ledger only, in which it names this replica: give one of them too"
+            raise typer.BadParameter(problem, param_hint="--replica")
         replica = self.replica or socket.gethostname()
         share, shadow = 1.0 if self.share is None else self.share, settings.shadow
         if isinstance(shadow, ShadowRate):
@@ -280,6 +287,8 @@ class ReplicaOptions:
                 advice = "with five replicas add --share 1/5, with one --share 1"
                 warn(f"--shadow: each replica asks {shadow}, as the ledger divides only money: {advice}", "note")
             shadow = replace(shadow, queries=shadow.queries * share)
+        elif self.ledger is not None and share < 1:
+            warn("--share divides nothing: replicas of a ledger share the money, and --shadow is no number of queries")
         share = share if self.ledger is None else 1.0  # replicas of one ledger share the whole money
         return replace(settings, ledger=self.ledger, share=share, replica=replica, shadow=shadow)
 
@@ -352,10 +361,12 @@ def announce(settings: ServiceSettings, as_json: bool, workers: int, url: str, c
         if settings.shadow and reference is not None and reference.model not in catalog.models:
             problem = f"{settings.models_file.name} has no table for {reference.model}, the reference of policy {name}"
             warn(f"{problem}: shadow queries are not asked of it, and rcjax check cannot tell what differs: add it")
-    if settings.stops_at_budget and all(
-        deployment.cascade.money_left is None for deployment in catalog.policies.values()
-    ):
+    money = {deployment.cascade.money_left for deployment in catalog.policies.values()}
+    if settings.stops_at_budget and money == {None}:
         warn("--stop-at-budget stops nothing: no policy here follows money for a day, a week or a month")
+    limits = [client.money or client.requests for client in catalog.key_ring.named]
+    if settings.share < 1 and not any(limits) and money == {None} and not isinstance(settings.shadow, ShadowRate):
+        warn("--share divides nothing: no policy follows money for a period, and no client has a limit")
     for line in describe_listed(catalog.models.values()):
         warn(line, "note")
     if as_json:

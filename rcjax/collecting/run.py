@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rcjax._base.figures import count, describe_missing_confidences, describe_unlikely_choices
+from rcjax._base.figures import count, describe_missing_confidences
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.graders import UnpaidError
 from rcjax.collecting.grading import GradingOptions, grade_row, score_remarks
@@ -458,8 +458,7 @@ def summarise_run(run: Run) -> dict[str, Any]:
     """Summarise a run in JSON values.
 
     - `models`, one record per model: `answers`, `graded`, `accuracy`, `separation`, `cost` (money per answer);
-      `failed` and `left` (in this run); `samples` (answers per question); `not_likeliest` (number of answers with
-      another choice than the likeliest one).
+      `failed` and `left` (in this run); `samples` (answers per question).
     - Numbers: `answers`; `answered_by_all` (questions, with all samples); `ungraded`; `without_reference` (ungraded
       answers to questions without a right answer); `graded_by` (answers by grader).
     - `silent` (models without an answer), `stopped` (reasons by model), `notes` (sentences) and `out` (path).
@@ -470,11 +469,6 @@ def summarise_run(run: Run) -> dict[str, Any]:
     samples = [(name, number) for name, tally in run.tallies.items() for number in range(1, tally.samples + 1)]
     models = _models(rows, run.tallies)
     notes = score_remarks(rows)
-    notes += [
-        describe_unlikely_choices(one["model"], one["not_likeliest"], one["answers"])
-        for one in models
-        if one["not_likeliest"]
-    ]
     if unsure := [row for row in rows if row["logprob"] is None]:
         missing = describe_missing_confidences((row["model"], row["correct"]) for row in unsure)
         notes += [f"{missing}; the last one: {unsure[-1]['error']}", _ASK_ANEW]
@@ -519,7 +513,6 @@ def _models(rows: Sequence[Mapping[str, Any]], tallies: Mapping[str, Tally]) -> 
             "error": tally.error,
             "left": tally.to_do - tally.done,
             "samples": tally.samples,
-            "not_likeliest": sum(row["model"] == name and row.get("likeliest") is not None for row in rows),
         }
         for name, tally in tallies.items()
     ]

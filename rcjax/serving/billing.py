@@ -245,6 +245,13 @@ class SharedBill:
         with self.reserve(cost if is_covered else 0.0):
             yield is_covered
 
+    def try_reserve(self, cost: float, client: str | None = None) -> AbstractContextManager[bool]:
+        """Return a context that yields whether a client's bill allows a further cost, which it then puts aside."""
+        bill = self.bill if client is None else self._clients.get(client)
+        if not isinstance(self.bill, PeriodBill) and bill is not None and not bill.target_cost(time.time()):
+            return nullcontext(False)
+        return self.reserve_shadow(cost)
+
     def reserve(self, cost: float) -> AbstractContextManager[object]:
         """Put aside the money for calls whose cost may exceed the money left."""
         return reserving(self._reserved, cost)

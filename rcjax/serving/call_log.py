@@ -25,7 +25,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple
 
-from rcjax._base.codec import describe_type, number, object_in
+from rcjax._base.codec import describe_type, number
 from rcjax._base.figures import choose_unit, count, percent
 from rcjax._base.files import LineFile, StandardOutput, require_kind
 from rcjax.policy.ladder import DAYS_PER_PERIOD, figure_at, split_per_period
@@ -36,7 +36,7 @@ from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN
 CACHED = ("cached_tokens", "cache_write_tokens")
 
 #: Fields of a line that it omits if they are empty.
-_OPTIONAL = ("segment", "client", "likeliest", *CACHED, "signal_cost")
+_OPTIONAL = ("segment", "client", *CACHED, "signal_cost")
 _OPTIONAL += ("has_no_confidence", "not_judged", "request_settings")
 
 #: Fields of a call that a line lacks, or has under another name.
@@ -152,8 +152,6 @@ class Call:
     """Tokens of the input that came from a cache."""
     cache_write_tokens: int = 0
     """Tokens of the input that were put into a cache."""
-    likeliest: str | None = None
-    """An answer that the model held likelier than the answer that it gave; None without one."""
     failure_kind: str | None = None
     """The kind of the failure, from a short list; None without one."""
 
@@ -213,7 +211,7 @@ class CallLog:
 
         The hash covers the messages, and options such as `tools` and `response_format`, which are part of a prompt.
         """
-        row = call_row(call if self.answers else replace(call, answer=None, likeliest=None))
+        row = call_row(call if self.answers else replace(call, answer=None))
         query = call.query
         if query.messages:
             prompt = json.dumps(query.messages, default=str)
@@ -316,15 +314,20 @@ def _with_rotated(path: Path) -> Iterator[tuple[tuple[int, int], tuple[float, Pa
                 yield (status.st_dev, status.st_ino), (status.st_mtime, file)
 
 
+# Fields of a line, four times as fast as by reading its JSON: within a text, quotes have a backslash.
+_FIRST_CALL, _TIME = re.compile(rb'"step":\s*1\s*[,}]'), re.compile(rb'"time":\s*"([^"]*)"')
+_NOT_JUDGED = re.compile(rb'"not_judged":\s*"')
+
+
 def _query_times(file: Path, policy: str | None) -> Iterator[float]:
     """Yield the end of each query's first call, in seconds since 1970; with `policy`, of queries that it judged."""
+    pays = None if policy is None else re.compile(rb'"policy":\s*' + re.escape(json.dumps(policy).encode()))
     with suppress(OSError), open(file, "rb") as lines:
         for line in lines:
-            row = object_in(line)
-            with suppress(KeyError, TypeError, ValueError, OverflowError):
-                is_counted = policy is None or (row["policy"] == policy and not row.get("not_judged"))
-                if row["step"] == 1 and is_counted:
-                    yield datetime.fromisoformat(row["time"]).timestamp()
+            is_counted = pays is None or (pays.search(line) and not _NOT_JUDGED.search(line))
+            if is_counted and _FIRST_CALL.search(line) and (end := _TIME.search(line)):
+                with suppress(ValueError, OverflowError):
+                    yield datetime.fromisoformat(end[1].decode()).timestamp()
 
 
 _DAY = 86_400.0  # seconds

@@ -89,7 +89,7 @@ class Result:
     seconds: float = field(default=0.0, compare=False)
     """Seconds from the start of the first call to the end of the last; the first two may run in parallel."""
     why_not_asked: str | None = field(default=None, compare=False)
-    """The reason why no model, or no fallback, was asked: the money does not cover it; None for other queries."""
+    """The reason why no model was asked: the money does not cover it; None for other queries."""
 
     @property
     def problem(self) -> str:
@@ -370,14 +370,12 @@ class Cascade:
 
     async def _answer_when_covered(self, query: Query) -> tuple[Result, _PendingShadowCalls | None]:
         """Answer a query as `_answer` does, once no other query reserves its money; a refusal is a failed result."""
-        exchanges = list[Exchange]()
         while True:
             try:
-                return await self._answer(query, exchanges=exchanges)
+                return await self._answer(query)
             except (BudgetSpentError, SpendingUnknownError) as problem:
-                is_brief = isinstance(problem, BudgetSpentError) and problem.end is None
-                if exchanges or not is_brief:  # calls that failed before a fallback are not repeated
-                    return replace(make_result(query, "failed", None, exchanges), why_not_asked=str(problem)), None
+                if isinstance(problem, SpendingUnknownError) or problem.end is not None:
+                    return replace(make_result(query, "failed", None, []), why_not_asked=str(problem)), None
             await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
 
     async def _answer(
@@ -386,10 +384,9 @@ class Cascade:
         end: float | None = None,
         deliver: ReceiveChunk | None = None,
         reserve: ReserveMoney = nullcontext,
-        exchanges: list[Exchange] | None = None,
     ) -> tuple[Result, _PendingShadowCalls | None]:
         """Return the result and, for a shadow query, its shadow calls, which are still to be made; None without any."""
-        exchanges = [] if exchanges is None else exchanges
+        exchanges = list[Exchange]()
         self.billing.catch_up()
         drawn, position = 0, None
         if len(self.policy.rungs) > 1:
@@ -397,8 +394,9 @@ class Cascade:
             drawn = self.policy.draw_rung(self._draw_key(query.id, query.messages), position)
         estimate_cost = partial(self._estimate_rung, query)
         with ExitStack() as shadow_resources, ExitStack() as reservations:
+            rung_money = reservations.enter_context(ExitStack())
             reserving = self.billing.choose_and_reserve((drawn, 0), estimate_cost, query.client)
-            rung_index = reservations.enter_context(reserving)
+            rung_index = rung_money.enter_context(reserving)
             rung = self.policy.rungs[rung_index]
             policy = rung.for_segment(query.segment)
             reported_rung = None if position is None else rung_index
@@ -414,6 +412,7 @@ class Cascade:
             try:
                 result = await self._run_cascade(policy, query, end, exchanges, deliver)
                 if result.status == "failed":
+                    rung_money.close()
                     result = await self._fall_back(result, end, exchanges, deliver, reserve)
             except BaseException:  # without a line, queries that fail, the hard ones, would be missing from the sample
                 self._log_unasked(query, self.all_models, exchanges)
@@ -540,7 +539,10 @@ class Cascade:
         deliver: ReceiveChunk | None,
         reserve: ReserveMoney,
     ) -> Result:
-        """Ask the fallbacks, as far as time and money allow, unless there is a reply or the request was refused."""
+        """Ask the fallbacks, as far as time and money allow, unless there is a reply or the request was refused.
+
+        A fallback that the money does not cover is left out: the client hears of the failure.
+        """
         has_reply = failed.completion is not None or any(exchange.is_delivered for exchange in exchanges)
         if has_reply or all(exchange.failure.is_refusal for exchange in exchanges if exchange.failure):
             return failed
@@ -553,10 +555,17 @@ class Cascade:
             query = query.with_handling(charge=charge, needs_confidence=query.handling.is_shadow_query)
             rung = next((rung for rung in self.policy.rungs if model in rung.models), None)
             cost = self._estimate_sum(query, [model])
-            with self.billing.try_reserve(cost, query.client) as is_covered, reserve(cost):
-                if not is_covered:
-                    continue
-                exchange = await self._model_caller.call(query, model, rung, exchanges, left, deliver=deliver)
+            with_failed = cost + math.fsum(call.cost for call in calls_of(exchanges))  # the bill has none of them yet
+            try:
+                with (
+                    self.billing.try_reserve(with_failed, query.client) as is_covered,
+                    reserve(cost),
+                ):
+                    if not is_covered:
+                        continue
+                    exchange = await self._model_caller.call(query, model, rung, exchanges, left, deliver=deliver)
+            except (BudgetSpentError, SpendingUnknownError):  # of the client
+                continue
             if exchange.is_delivered or exchange.completion is not None:
                 return make_result(query, "answered" if exchange.call.text else "failed", exchange, exchanges)
         return make_result(query, "failed", None, exchanges)

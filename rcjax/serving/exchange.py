@@ -215,7 +215,6 @@ class Exchange:
             failure_kind=self.failure_kind,
             has_no_confidence=self.no_confidence is not None,
             request_settings=request_settings,
-            likeliest=None if reading is None else reading.likeliest,
         )
         return self.call
 

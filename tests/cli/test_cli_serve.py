@@ -13,8 +13,9 @@ from helpers.command_line import run
 from helpers.gateway_service import make_policy
 from uvicorn.supervisors import Multiprocess
 
-from rcjax.cli.serve import announce
+from rcjax.cli.serve import ReplicaOptions, announce
 from rcjax.policy import Ladder, Rule
+from rcjax.serving.call_log import ShadowRate
 from rcjax.serving.gateway import processes
 from rcjax.serving.gateway.catalog import CatalogMaker, EndpointConnections, ServiceSettings
 
@@ -76,6 +77,9 @@ USAGE = {
     f"{GOOD} --no-follow --stop-at-budget": "--stop-at-budget: cannot be combined with --no-follow: a service",
     f"{GOOD} --max-body 0": "--max-body': '0' is not a size: give 500KB, 100MB or 1GB",
     f"{GOOD} --shadow 5%": "--shadow: goes with --log only: give --log calls.jsonl too",
+    f"{GOOD} --no-log-answers": "--no-log-answers: goes with --log only: give --log calls.jsonl too",
+    f"{GOOD} --replica pod-7": "--replica: goes with --log or --ledger only",
+    f"{GOOD} --keys keys.toml --open-models": "--open-models: cannot be combined with --keys",
     f"{LOGGED} --shadow-models large": "--shadow-models: goes with --shadow only: give --shadow 5% too",
     f"{GOOD} --log policy.json": "--log: policy.json must not be the file of POLICY, policy.json",
 }
@@ -177,6 +181,8 @@ def test_the_announcement_has_the_address_and_the_policies(folder, capsys):
     )
     announce(replace(settings, stops_at_budget=True), False, 1, "http://127.0.0.1:8080", catalog)
     assert "--stop-at-budget stops nothing: no policy here" in " ".join(capsys.readouterr().err.split())
+    announce(replace(settings, share=0.2), False, 1, "http://127.0.0.1:8080", catalog)
+    assert "--share divides nothing: no policy follows" in " ".join(capsys.readouterr().err.split())
     announce(settings, True, 1, "http://127.0.0.1:8080", catalog)
     told = capsys.readouterr()
     assert json.loads(told.out) == {
@@ -194,6 +200,14 @@ def test_the_announcement_has_the_address_and_the_policies(folder, capsys):
         "models": names,
     }
     assert not told.err
+
+
+def test_a_share_of_a_ledger_divides_a_number_of_shadow_queries_alone(folder, capsys):
+    settings = Settings({"policy": None}, folder / "models.toml", shadow=0.05)
+    assert ReplicaOptions("redis://box", 0.2).apply_to(settings).share == 1.0
+    assert "--share divides nothing: replicas of a ledger share the money" in " ".join(capsys.readouterr().err.split())
+    ReplicaOptions("redis://box", 0.2).apply_to(replace(settings, shadow=ShadowRate.of("200/week")))
+    assert not capsys.readouterr().err
 
 
 def test_a_ladder_is_described_by_the_rungs_that_answer(folder):

@@ -58,19 +58,10 @@ def sampled(request, headers):
     return with_tokens(said, token(said, shares[said], *shares.items()))
 
 
-def test_an_answer_has_its_own_confidence_and_a_run_says_how_many_are_not_the_likeliest(place):
-    result, document, rows = collect(place, sampled, 120)
+def test_an_answer_has_its_own_confidence(place):
+    _, _, rows = collect(place, sampled, 120)
     assert {row["answer"] == row["text"] for row in rows} == {True}
-    differ = [row for row in rows if row["logprob"] < math.log(0.5)]
-    assert 20 < len(differ) < 100
-    assert {row["likeliest"] for row in differ} == {"A", "B"}
-    assert all(row["likeliest"] != row["answer"] for row in differ)
-    assert not any("likeliest" in row for row in rows if row not in differ)
-    said = f"small: {len(differ)} of 120 answers give another choice than the likeliest one"
-    assert document["models"][0]["not_likeliest"] == len(differ)
-    assert said in document["notes"][-1]
-    assert said in words(result.stdout)
-    assert "temperature 0 would be better" in words(result.stdout)
+    assert 20 < sum(row["logprob"] < math.log(0.5) for row in rows) < 100
 
 
 def test_tokens_of_another_kind_are_reported(place):

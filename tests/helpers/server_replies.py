@@ -18,7 +18,6 @@ class Expected:
     answer: str
     logprob: float
     mean: float
-    likeliest: str | None = None
     hidden: int = 0
     """Tokens before those of the text, which a stream tells as reasoning."""
     after: int = field(default=0)
@@ -81,10 +80,10 @@ def openai():
 
 
 def azure():
-    """Filters beside the answer; at a temperature of 1 it is not the likeliest one."""
+    """Filters beside the answer; at a temperature of 1 another one is likelier."""
     content, sound = [token("B", -1.2, ("A", -0.4), ("B", -1.2), ("C", -6.0))], {"hate": {"filtered": False}}
     body = reply("gpt-4o-2024-11-20", {"content": "B", "refusal": None}, content, content_filter_results=sound)
-    return Expected(body, "B", -1.2, -1.2, likeliest="A")
+    return Expected(body, "B", -1.2, -1.2)
 
 
 def vllm():

@@ -1,5 +1,6 @@
 """The bill of a policy in service: money for a period, of several processes of one log, through kills and rotation."""
 
+import json
 import os
 import threading
 import time
@@ -126,6 +127,13 @@ def test_queries_per_day_counts_a_log_and_its_rotated_files(tmp_path, clock):
     for name in ("calls-20241104.jsonl", "calls-support.jsonl", "all.jsonl"):
         (tmp_path / name).write_bytes(b"".join(lines[:450]))
     assert queries_per_day(path) == pytest.approx(100)  # of its own rotated file alone
+    rows = [json.loads(line) | {"prompt": line.decode()} for line in lines]  # a text with the fields of another line
+    path.write_text("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows))
+    (tmp_path / "calls-20241104.jsonl").unlink()
+    assert queries_per_day(path, policy="policy") == pytest.approx(100)
+    path.write_text("".join(json.dumps(row | {"not_judged": "tools"}) + "\n" for row in rows))
+    assert queries_per_day(path, policy="policy") is queries_per_day(path, policy="other") is None
+    assert queries_per_day(path) == pytest.approx(100)
 
 
 def test_a_bill_goes_on_with_the_policy_that_takes_its_place():

@@ -35,7 +35,7 @@ from rcjax.policy.decisions import canonical_answer
 from rcjax.policy.signals import SignalError, Token, mean_logprob
 from rcjax.policy.signals.answers import INVALID, NO_CALL, canonical_calls, chosen_choice, format_calls
 from rcjax.policy.signals.replies import NO_LOGPROB, TokensError, logprob_of, read_tokens, token_content
-from rcjax.policy.signals.signal import read_choice
+from rcjax.policy.signals.signal import choice_logprob
 from rcjax.serving.completions import choice_text
 from rcjax.serving.failures import body_failure, choice_failure, finish_reason_of
 from rcjax.serving.usage import reported_tokens
@@ -64,12 +64,12 @@ def confidence_of_tokens(content: Any, text: str, choices: Sequence[str] = ()) -
 
 
 def confidence_of_choice(tokens: Sequence[Token], choices: Sequence[str], chosen: str | None) -> Line:
-    """Return the log-probability of the choice `chosen`, and the likeliest choice if that is another; {} if unknown."""
+    """Return the log-probability of the choice `chosen`; {} if unknown."""
     try:
-        _, logprob, likeliest = read_choice(tokens, choices, chosen)
+        _, logprob = choice_logprob(tokens, choices, chosen)
     except SignalError:
         return {}
-    return {"logprob": logprob, "signal": "choice", "likeliest": likeliest}
+    return {"logprob": logprob, "signal": "choice"}
 
 
 def confidence_of_logprobs(logprobs: Sequence[Any]) -> Line:

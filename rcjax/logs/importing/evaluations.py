@@ -17,7 +17,7 @@ from typing import Any, Unpack
 import numpy as np
 import polars as pl
 
-from rcjax._base.figures import count, describe_missing_confidences, describe_unlikely_choices
+from rcjax._base.figures import count, describe_missing_confidences
 from rcjax._base.files import write_atomically
 from rcjax.logs.columns import ANSWERS, CACHED, TOKENS, WORDS, Scoring
 from rcjax.logs.errors import LeftOutWarning, LogError, join_names, shorten, suggest_name, warn_caller
@@ -282,7 +282,7 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], options: ImportO
     ]
     return Evaluations(
         frame,
-        (*signals, *_compare_names(answers), *notes, *_remarks(rows, by_signal.get("choice", ()), options)),
+        (*signals, *_compare_names(answers), *notes, *_remarks(rows, options)),
         f"{count(sum(left_out.values()), 'answer')} left out: {_reasons(left_out)}" if left_out else None,
         unreadable,
     )
@@ -346,19 +346,13 @@ def _model_rows(
     return rows
 
 
-def _remarks(rows: Sequence[Line], by_choice: Sequence[str], options: ImportOptions) -> list[str]:
-    """Return sentences about missing confidences and labels, unlikely choices, truncated answers and scores."""
-    answers, unlikely, truncated = (
-        Counter(row["model"] for row in rows if is_counted(row))
-        for is_counted in (lambda row: True, lambda row: row.get("likeliest"), lambda row: row.get("finish") in _CUT)
-    )
+def _remarks(rows: Sequence[Line], options: ImportOptions) -> list[str]:
+    """Return sentences about missing confidences and labels, truncated answers and scores."""
+    truncated = Counter(row["model"] for row in rows if row.get("finish") in _CUT)
     unscored = [row for row in rows if row["logprob"] is None]
     reasons = Counter(row["error"] if row.get("has_no_confidence") else "the files have none" for row in unscored)
     missing = describe_missing_confidences((row["model"], row["correct"]) for row in unscored)
     remarks = [f"{missing} ({_causes(reasons)})"] if unscored else []
-    remarks += [
-        describe_unlikely_choices(model, unlikely[model], answers[model]) for model in by_choice if unlikely[model]
-    ]
     for model, file in {row["model"]: row["guessed_by"] for row in rows if row.get("guessed_by")}.items():
         if model not in options.rename.values():
             guess = f"{model} is the name of a folder, as no results_*.json beside {file} names the model"

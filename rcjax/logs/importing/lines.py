@@ -4,7 +4,7 @@ A line is a line of a call log with a score. Its values are JSON values by name:
 
 - `query`, `model`: texts; a query has the same name for all models.
 - `sample`: number of the answer among several of a model to the query, from 1; without it, the next in file order.
-- `answer`, `prompt`, `likeliest`: texts, as in a call log. `answer_key` replaces `answer` if a scorer extracted the
+- `answer`, `prompt`: texts, as in a call log. `answer_key` replaces `answer` if a scorer extracted the
   answer from a longer reply, as a service would have to do, too.
 - `logprob`, `signal`: raw confidence and its source (`evaluations.SIGNALS`); absent if unknown.
 - `correct`, `scorer`: score on the scale of the file, and name of the scorer. Without `correct`, labels come later.
@@ -55,7 +55,7 @@ from rcjax.serving.failures import lacks_answer
 #: An answer, by the names in the module's docstring.
 Line = dict[str, Any]
 
-_TEXTS = ("query", "model", "scorer", "error", "answer", "answer_key", "prompt", "finish", "likeliest")
+_TEXTS = ("query", "model", "scorer", "error", "answer", "answer_key", "prompt", "finish")
 _AMOUNTS = (*TOKENS, *CACHED, "cost", "seconds")
 
 #: Characters per token of English text, for files without token counts.

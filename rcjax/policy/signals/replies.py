@@ -65,23 +65,20 @@ class Reading:
         answer: the answer, in the form for comparisons.
         logprob: its raw log-probability; a value above 0 by rounding becomes 0.
         text: the text to keep, if it is not the first sample.
-        likeliest: the likeliest answer, if the model gave another, as happens at temperatures above 0.
 
     Raises SignalError for values that no policy can use: NaN, a log-probability above 0, an answer that is not a text.
 
     >>> Reading("B", 1e-9)
-    Reading(answer='B', logprob=0.0, text=None, likeliest=None)
+    Reading(answer='B', logprob=0.0, text=None)
     """
 
     answer: str
     logprob: float
     text: str | None = None
-    likeliest: str | None = None
 
     def __post_init__(self) -> None:
-        others = self.text, self.likeliest
-        if not isinstance(self.answer, str) or not all(isinstance(other, str | None) for other in others):
-            raise SignalError("the signal must read texts as the answer, its text and the likeliest answer")
+        if not isinstance(self.answer, str) or not isinstance(self.text, str | None):
+            raise SignalError("the signal must read texts as the answer and its text")
         if isinstance(self.logprob, bool) or not isinstance(self.logprob, Real):
             raise SignalError(f"the signal reads {describe_type(self.logprob)} as the log-probability: give a number")
         logprob = float(self.logprob)

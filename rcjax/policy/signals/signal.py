@@ -56,24 +56,17 @@ def choice_logprob(
     >>> choice, round(math.exp(logprob), 3)
     ('B', 0.74)
     """
-    return read_choice(tokens, list(choices), given)[:2]
-
-
-def read_choice(
-    tokens: Sequence[Token] | None, choices: Sequence[str], given: str | None = None
-) -> tuple[str, float, str | None]:
-    """Return (choice, log-probability) as `choice_logprob` does, and the likeliest choice if it is another."""
     if not tokens:
         raise SignalError(NO_LOGPROBS)
-    logprobs = _sum_spellings(tokens, choices)
+    names = list(choices)
+    logprobs = _sum_spellings(tokens, names)
     if not logprobs:
-        listed = ", ".join(choices)
+        listed = ", ".join(names)
         raise SignalError(f"none of the choices {listed} is among the likeliest first tokens: {_ASK_FOR_LETTER}")
-    likeliest = max(logprobs, key=logprobs.__getitem__)
-    choice = given or _generated_choice(tokens, choices) or likeliest
+    choice = given or _generated_choice(tokens, names) or max(logprobs, key=logprobs.__getitem__)
     if choice not in logprobs:
         raise SignalError(f"the choice made, {choice}, is not among the likeliest first tokens: {_ASK_FOR_LETTER}")
-    return choice, logprobs[choice], None if likeliest == choice else likeliest
+    return choice, logprobs[choice]
 
 
 def verification_logprob(
@@ -270,10 +263,9 @@ class Choice(OneReply):
         return {"logprobs": True, "top_logprobs": self.top}
 
     def read(self, reply: Reply, second: Reply | None = None) -> Reading:
-        """Return the picked choice, its log-probability, and the likeliest choice if it is another."""
+        """Return the picked choice and its log-probability."""
         chosen = chosen_choice(reply.text, self.choices)
-        _, logprob, likeliest = read_choice(_tokens_of(reply), self.choices, chosen)
-        return Reading(chosen or "", logprob, likeliest=likeliest)
+        return Reading(chosen or "", choice_logprob(_tokens_of(reply), self.choices, chosen)[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -286,6 +286,7 @@ class ClientLimits:
     def reserve(self, client: Client, cost: float) -> Iterator[None]:
         """Put aside the dollars that a request may cost its client, if the client's money is limited.
 
+        Within a request, as for a fallback, this replaces what is left of the request's reservation.
         Raises BudgetSpentError if less is left, and SpendingUnknownError while the client's spending is unknown.
         """
         if client.name is None or client.money is None:
@@ -297,6 +298,8 @@ class ClientLimits:
             raise SpendingUnknownError(client.name)
         state = self._by_client.setdefault(client.name, _ClientState())
         left = client.money.money - total.last_read().money
+        if _RESERVATION.get() in state.reserved:
+            state.reserved[_RESERVATION.get()] = 0.0
         if not covers(left, cost):
             raise BudgetSpentError(client.money, client.money.bounds(now)[1], client.name)
         if not covers(left - math.fsum(state.reserved.values()), cost):

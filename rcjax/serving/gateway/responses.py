@@ -483,6 +483,15 @@ def _read_counts(details: Any, names: Sequence[str]) -> dict[str, Any]:
     return {**counts, **{name: counts[name] if type(counts.get(name)) is int else 0 for name in names}}
 
 
+def _name_as_sent(problem: ApiError) -> ApiError:
+    """Return the error of an invalid value with the field's name in responses, in place of its name in completions."""
+    field = problem.param
+    if field is None or problem.code != "invalid_value":
+        return problem
+    sent = "max_output_tokens" if field == "max_completion_tokens" else field.replace("].function", "]")
+    return invalid_field(sent, problem.message.removeprefix(f"{field} "))
+
+
 class ResponsesResponder(Responder):
     """Sends the answer to one request in the format of responses."""
 
@@ -518,6 +527,7 @@ class ResponsesResponder(Responder):
 
     async def send_error(self, problem: ApiError, headers: Mapping[str, str]) -> None:
         """Send an error in place of an answer, or at the end of a stream."""
+        problem = _name_as_sent(problem)
         if not self.has_begun or self.is_complete or self._is_document:
             await super().send_error(problem, headers)
             return

@@ -1,6 +1,5 @@
 """If all models of a query's rung fail, today's model answers, then the dearest of the policy."""
 
-import contextlib
 import time
 
 import pytest
@@ -12,7 +11,6 @@ from test_named_clients import Keys
 from rcjax.policy import Ladder, Rule
 from rcjax.policy.ladder import Period
 from rcjax.serving.cascade import CascadeError
-from rcjax.serving.failures import CascadeWarning
 
 COSTS = {"small": 1e-5, "middle": 5e-5, "large": 3e-4}
 
@@ -155,14 +153,13 @@ def test_the_deadline_holds():
         assert [row["model"] for row in service.log_rows()] == ["small", "middle"]
 
 
-@pytest.mark.parametrize(("stops", "status", "code"), [(False, 502, "upstream_failed"), (True, 429, "budget_spent")])
-def test_a_fallback_needs_money_of_the_policy(stops, status, code):
-    """With money for the rung alone, an answer of large would exceed the budget."""
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_fallback_needs_money_of_the_policy(stops):
+    """With money for the rung alone, an answer of large would exceed the budget: the client hears of the failure."""
     policy = ladder(budget=1e-4, period=Period(1e-3, "month"))
     with gateway(policy, LARGE, limits=LIMITS, stops_at_budget=stops) as service:
-        with pytest.warns(CascadeWarning, match="is refused") if stops else contextlib.nullcontext():
-            reply = service.ask(max_tokens=300)
-        assert (reply.status, reply.json["error"]["code"]) == (status, code)
+        reply = service.ask(max_tokens=300)
+        assert (reply.status, reply.json["error"]["code"]) == (502, "upstream_failed")
         assert [row["model"] for row in service.log_rows()] == ["small", "middle"]
         assert service.ask(max_tokens=5).json["model"] == "large"
 
@@ -171,10 +168,21 @@ def test_a_fallback_needs_money_of_the_client(tmp_path):
     keys = Keys(tmp_path).add("team-a", 'money = "0.001/month"')
     with gateway(ladder(), LARGE, limits=LIMITS, keys_file=keys.path) as service:
         reply = keys.ask(service, "team-a", max_tokens=300)
-        assert (reply.status, reply.json["error"]["code"]) == (429, "client_limit")
+        assert (reply.status, reply.json["error"]["code"]) == (502, "upstream_failed")
         assert keys.ask(service, "team-a", max_tokens=5).json["model"] == "large"
         cost, page = service.log_rows()[-1]["cost"], service.app.state.gateway.metrics.text()[0].decode()
     assert f'rcjax_client_cost_total{{client="team-a"}} {cost}' in page
+
+
+@pytest.mark.parametrize("whose", ["policy", "stops", "client"])
+def test_a_fallback_may_use_the_money_of_its_own_request(whose, tmp_path):
+    """The rung's reservation refused the fallback, and the client was told to try again."""
+    money = 4.6e-3  # of which large may cost 4.5e-3, small and middle 0.6e-3
+    policy = ladder() if whose == "client" else ladder(budget=1e-4, period=Period(money, "month"))
+    keys = Keys(tmp_path).add("team-a", f'money = "{money}/month"' if whose == "client" else "")
+    settings = {"limits": LIMITS, "stops_at_budget": whose == "stops", "keys_file": keys.path}
+    with gateway(policy, LARGE, **settings) as service:
+        assert keys.ask(service, "team-a", max_tokens=300).json["model"] == "large"
 
 
 def test_a_rung_that_asks_every_fallback_has_none():

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextvars import Context
 from pathlib import Path
 
 import pytest
@@ -185,11 +186,11 @@ def test_a_request_refused_for_reserved_money_may_be_tried_again_at_once():
     client, limits = Client("0" * 64, money=Period(1.0, "month"), name="a"), ClientLimits(TotalsFile(None))
     with limits.reserve(client, 0.6):
         with pytest.raises(BudgetSpentError, match=r"running requests have reserved .*try again") as refused:
-            limits.reserve(client, 0.6).__enter__()
+            Context().run(limits.reserve(client, 0.6).__enter__)
         error = money_error(refused.value)
         assert (error.headers, error.reason) == ({"retry-after": "1"}, "client_limit")
         with pytest.raises(BudgetSpentError, match="the next month begins") as refused:
-            limits.reserve(client, 1.1).__enter__()
+            Context().run(limits.reserve(client, 1.1).__enter__)
         assert money_error(refused.value).headers["x-should-retry"] == "false"
 
 

@@ -130,6 +130,9 @@ def test_the_limit_on_tokens_holds_for_all_answers_to_a_request(service):
         error = service.ask(**fields).json["error"]
         assert (error["param"], error["code"]) == (name, "invalid_value")
         assert "1,000 tokens" in error["message"]
+    error = service.post({"model": "policy", "input": "A?", "max_output_tokens": 1001}, "/v1/responses").json["error"]
+    assert error["message"].startswith(f"{error['param']} must be at most 1,000")
+    assert error["param"] == "max_output_tokens"
 
 
 def test_a_judged_answer_without_a_limit_gets_the_limit_of_the_service():

@@ -83,6 +83,7 @@ REFUSED = [
     ("reasoning.summary", {"reasoning": {"summary": "auto"}}),
     *(("tools[0].type", {"tools": [tool]}) for tool in ({"type": "web_search"}, {"type": "custom", "name": "sh"}, {})),
     ("tools[0].name", {"tools": [{"type": "function"}]}),
+    ("tools[0].parameters", {"tools": [{**TOOL, "parameters": 3}]}),
     ("tools[1].defer_loading", {"tools": [TOOL, {**TOOL, "defer_loading": True}]}),
     *(("tool_choice", {"tool_choice": value}) for value in (3, [])),
     *(("tool_choice.type", {"tool_choice": value}) for value in ({"type": "web_search"}, {})),
