@@ -205,13 +205,6 @@ class SharedBill:
         bill = self.bill if client is None else self._clients.get(client)  # it may aim at $0
         return nullcontext(candidates[-1 if bill is not None and not bill.target_cost(time.time()) else 0])
 
-    def try_reserve(self, cost: float, client: str | None = None) -> AbstractContextManager[bool]:
-        """Return a context that puts aside a cost until its end, or that is False if the money does not cover it.
-
-        Raises exceptions as `choose_and_reserve` does.
-        """
-        return self.choose_and_reserve((True, False), lambda is_paid: cost if is_paid else math.inf, client)
-
     @contextmanager
     def _reserve_in_period(
         self, period: Period, candidates: Sequence[Candidate], estimate_cost: Callable[[Candidate], float]

@@ -203,7 +203,7 @@ def test_the_announcement_has_the_address_and_the_policies(folder, capsys):
 
 
 def test_a_share_of_a_ledger_divides_a_number_of_shadow_queries_alone(folder, capsys):
-    settings = Settings({"policy": None}, folder / "models.toml", shadow=0.05)
+    settings = ServiceSettings({"policy": None}, folder / "models.toml", shadow=0.05)
     assert ReplicaOptions("redis://box", 0.2).apply_to(settings).share == 1.0
     assert "--share divides nothing: replicas of a ledger share the money" in " ".join(capsys.readouterr().err.split())
     ReplicaOptions("redis://box", 0.2).apply_to(replace(settings, shadow=ShadowRate.of("200/week")))
