@@ -28,22 +28,13 @@ from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, hash_to_u
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
 from rcjax.serving.billing import BudgetSpentError, ReserveMoney, SharedBill, SpendingUnknownError
-from rcjax.serving.call_log import (
-    Call,
-    CallLog,
-    Charge,
-    Handling,
-    Query,
-    ShadowRate,
-    ShadowShare,
-    make_shadow_share,
-    require_query,
-)
+from rcjax.serving.call_log import Call, CallLog, Charge, Handling, Query, require_query
 from rcjax.serving.endpoints import RequestDefaults, make_endpoints, require_options
 from rcjax.serving.exchange import Exchange, ModelCaller, Observe, ReceiveChunk, calls_of, gather_all, raise_first
 from rcjax.serving.failures import CascadeWarning, Failure
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import RequestMemory, openai, request_memory
+from rcjax.serving.shadow import ShadowRate, ShadowShare, make_shadow_share
 from rcjax.serving.totals import Ledger
 from rcjax.serving.usage import sum_usages
 

@@ -25,7 +25,7 @@ from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.spec import recorded_request_settings, recorded_tuning
 from rcjax.serving.billing import describe_new_period
-from rcjax.serving.call_log import CallLog, ShadowCost, ShadowRate
+from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.endpoints import THINKING, Endpoint, require_options, within_token_limit
 from rcjax.serving.exchange import ModelCaller, gather_all
@@ -33,6 +33,7 @@ from rcjax.serving.gateway.chat_request import ChatRequest, RequestLimits
 from rcjax.serving.gateway.clients import KeyRing
 from rcjax.serving.models_file import ModelEntry, describe_model_changes, describe_variable, read_models
 from rcjax.serving.openai_client import make_api_client, openai
+from rcjax.serving.shadow import ShadowCost, ShadowRate
 from rcjax.serving.totals import Ledger, TotalsFile
 from rcjax.serving.usage import TOKEN_LIMITS, token_limit
 

@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.types import Receive
 
 from rcjax.policy.signals.answers import PLAIN, request_form_of, strict_json
-from rcjax.serving.gateway.api_errors import ApiError, invalid_field
+from rcjax.serving.gateway.clients import ApiError, invalid_field
 from rcjax.serving.models_file import SERVER_OPTIONS
 from rcjax.serving.openai_client import RequestMemory, request_memory
 from rcjax.serving.usage import TOKEN_LIMITS, reply_samples, token_limit
