@@ -1,4 +1,4 @@
-"""Queries to models, their calls, and the log of the calls. Standard library only.
+"""Queries to models, their calls and results, and the log of the calls. Standard library only.
 
 The log has one line of JSON per call of a model, which `rcjax.read_log` reads as it is. Labels come later, by query, as
 `labels=` of `read_log`.
@@ -15,12 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from numbers import Integral
 from types import NoneType
-from typing import Any
+from typing import Any, Literal
 
-from rcjax._base.codec import describe_type
+from rcjax._base.codec import describe_type, visible
 from rcjax._base.figures import count
 from rcjax._base.files import LineFile, StandardOutput, require_kind
 from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN
+from rcjax.serving.failures import Failure
 
 #: Input tokens read from a cache, and written to a cache: a line has them unless they are 0.
 CACHED = ("cached_tokens", "cache_write_tokens")
@@ -146,6 +147,59 @@ class Call:
     """An answer that the model held likelier than the answer that it gave; None without one."""
     failure_kind: str | None = None
     """The kind of the failure, from a short list; None without one."""
+
+
+Status = Literal["answered", "best so far", "abstained", "failed", "not judged", "by name"]
+
+
+class CascadeError(RuntimeError):
+    """No model answered a query: `result` has the calls, and the message says why each of them failed."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(result.problem)
+        self.result = result
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The outcome of a query: the answer, its cost and the calls that led to it."""
+
+    query: Query
+    status: Status
+    """`"answered"`, `"abstained"`, `"failed"`, or `"best so far"` if the largest model failed or the time was up; in a
+    gateway also `"not judged"` or `"by name"`."""
+    text: str | None
+    """The text of the reply that was kept; None without one."""
+    answer: str | None
+    """The answer as the signal reads it, such as the letter of a choice."""
+    model: str | None
+    """The model that answered or abstained, by its name in the policy; None if no model answered."""
+    confidence: float | None
+    """Calibrated confidence of the answer; None if the signal found none."""
+    cost: float
+    """Money for the calls, in the currency of the prices."""
+    calls: tuple[Call, ...]
+    """The calls that led to the answer, in order, without those that a shadow query adds."""
+    completion: Mapping[str, object] | None = field(default=None, repr=False, compare=False)
+    """The completion with the reply, as the endpoint sent it, even if it has no text."""
+    usage: Mapping[str, object] | None = field(default=None, repr=False, compare=False)
+    """Sum of the calls' tokens, as in the API."""
+    failure: Failure | None = field(default=None, repr=False, compare=False)
+    """The last failure, if no model answered."""
+    seconds: float = field(default=0.0, compare=False)
+    """Seconds from the start of the first call to the end of the last; the first two may run in parallel."""
+    why_not_asked: str | None = field(default=None, compare=False)
+    """The reason why no model, or no fallback, was asked: the money does not cover it; None for other queries."""
+
+    @property
+    def problem(self) -> str:
+        """The failed calls and their errors, in one line; empty without a failure."""
+        failed = [call for call in self.calls if call.error]
+        listed = "; ".join(f"{call.model}: {call.error} (attempts: {call.attempts})" for call in failed)
+        summary = "no model answered" if self.status == "failed" else "some models failed"
+        if self.status == "failed" and not failed:
+            return visible(f"query {self.query.id}: {self.why_not_asked or 'no model could answer in time'}")
+        return visible(f"query {self.query.id}: {summary}: {listed}") if failed else ""
 
 
 class CallLog:

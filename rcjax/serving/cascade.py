@@ -17,21 +17,21 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType, NoneType
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-from rcjax._base.codec import number, require_instance, takes, visible, whole_number
+from rcjax._base.codec import number, require_instance, takes, whole_number
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, hash_to_uniform
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
 from rcjax.serving.billing import BudgetSpentError, ReserveMoney, SharedBill, SpendingUnknownError
-from rcjax.serving.call_log import Call, CallLog, Charge, Handling, Query, require_query
+from rcjax.serving.call_log import Call, CallLog, CascadeError, Charge, Handling, Query, Result, Status, require_query
 from rcjax.serving.endpoints import RequestDefaults, make_endpoints, require_options
 from rcjax.serving.exchange import Exchange, ModelCaller, Observe, ReceiveChunk, calls_of, gather_all, raise_first
-from rcjax.serving.failures import CascadeWarning, Failure
+from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import RequestMemory, openai, request_memory
 from rcjax.serving.shadow import ShadowRate, ShadowShare, make_shadow_share
@@ -39,59 +39,6 @@ from rcjax.serving.totals import Ledger
 from rcjax.serving.usage import sum_usages
 
 Messages = str | Sequence[Mapping[str, Any]]
-
-Status = Literal["answered", "best so far", "abstained", "failed", "not judged", "by name"]
-
-
-class CascadeError(RuntimeError):
-    """No model answered a query: `result` has the calls, and the message says why each of them failed."""
-
-    def __init__(self, result: Result) -> None:
-        super().__init__(result.problem)
-        self.result = result
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The outcome of a query: the answer, its cost and the calls that led to it."""
-
-    query: Query
-    status: Status
-    """`"answered"`, `"abstained"`, `"failed"`, or `"best so far"` if the largest model failed or the time was up; in a
-    gateway also `"not judged"` or `"by name"`."""
-    text: str | None
-    """The text of the reply that was kept; None without one."""
-    answer: str | None
-    """The answer as the signal reads it, such as the letter of a choice."""
-    model: str | None
-    """The model that answered or abstained, by its name in the policy; None if no model answered."""
-    confidence: float | None
-    """Calibrated confidence of the answer; None if the signal found none."""
-    cost: float
-    """Money for the calls, in the currency of the prices."""
-    calls: tuple[Call, ...]
-    """The calls that led to the answer, in order, without those that a shadow query adds."""
-    completion: Mapping[str, object] | None = field(default=None, repr=False, compare=False)
-    """The completion with the reply, as the endpoint sent it, even if it has no text."""
-    usage: Mapping[str, object] | None = field(default=None, repr=False, compare=False)
-    """Sum of the calls' tokens, as in the API."""
-    failure: Failure | None = field(default=None, repr=False, compare=False)
-    """The last failure, if no model answered."""
-    seconds: float = field(default=0.0, compare=False)
-    """Seconds from the start of the first call to the end of the last; the first two may run in parallel."""
-    why_not_asked: str | None = field(default=None, compare=False)
-    """The reason why no model, or no fallback, was asked: the money does not cover it; None for other queries."""
-
-    @property
-    def problem(self) -> str:
-        """The failed calls and their errors, in one line; empty without a failure."""
-        failed = [call for call in self.calls if call.error]
-        listed = "; ".join(f"{call.model}: {call.error} (attempts: {call.attempts})" for call in failed)
-        summary = "no model answered" if self.status == "failed" else "some models failed"
-        if self.status == "failed" and not failed:
-            return visible(f"query {self.query.id}: {self.why_not_asked or 'no model could answer in time'}")
-        return visible(f"query {self.query.id}: {summary}: {listed}") if failed else ""
-
 
 _SECONDS_BETWEEN_TRIES = 0.05  # seconds until a query of a batch asks again for money that others reserve
 
@@ -588,7 +535,7 @@ def _best_so_far(exchanges: Sequence[Exchange]) -> tuple[Literal["best so far", 
     return "best so far", usable[confidences.index(max(confidences))]
 
 
-def make_result(query: Query, status: str, answered_by: Exchange | None, exchanges: list[Exchange]) -> Result:
+def make_result(query: Query, status: Status, answered_by: Exchange | None, exchanges: list[Exchange]) -> Result:
     """Make the result of a query from its exchanges.
 
     Args:
@@ -604,7 +551,7 @@ def make_result(query: Query, status: str, answered_by: Exchange | None, exchang
     ends = [exchange.start + exchange.call.seconds for exchange in exchanges]
     return Result(
         query=query,
-        status=cast(Status, status),
+        status=status,
         text=call.text if call and has_answer else None,
         answer=call.answer if call and has_answer else None,
         model=call.model if call else None,

@@ -5,7 +5,8 @@ import asyncio
 from helpers.chat_server import KEY, Response, serving, sure
 from helpers.gateway_service import make_policy
 from rcjax.policy import signals
-from rcjax.serving.cascade import Cascade, CascadeError
+from rcjax.serving.call_log import CascadeError
+from rcjax.serving.cascade import Cascade
 
 PRICES = {
     "small": {"input": 0.1, "output": 0.4},

@@ -17,8 +17,8 @@ from test_serving_votes import voting_policy
 
 from rcjax._base.tokens import Price
 from rcjax.policy import Ladder, Policy, Rule, signals
-from rcjax.serving.call_log import CallLog, Query
-from rcjax.serving.cascade import Cascade, CascadeError
+from rcjax.serving.call_log import CallLog, CascadeError, Query
+from rcjax.serving.cascade import Cascade
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
 

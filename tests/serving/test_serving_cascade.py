@@ -20,8 +20,8 @@ from rcjax._base.extras import how_to_install
 from rcjax.logs import NoConfidenceWarning
 from rcjax.policy import Agreement, Policy, Rule, signals
 from rcjax.serving.billing import SharedBill
-from rcjax.serving.call_log import CallLog, call_row, has_failed
-from rcjax.serving.cascade import Cascade, CascadeError
+from rcjax.serving.call_log import CallLog, CascadeError, call_row, has_failed
+from rcjax.serving.cascade import Cascade
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
 

@@ -16,8 +16,8 @@ from helpers.scripted_cascade import PRICES, ask, good, script
 
 from rcjax import read_log
 from rcjax.policy import Calibration, Policy, Rule, signals
-from rcjax.serving.call_log import CallLog, call_row
-from rcjax.serving.cascade import Cascade, Result
+from rcjax.serving.call_log import CallLog, Result, call_row
+from rcjax.serving.cascade import Cascade
 from rcjax.serving.failures import CascadeWarning
 
 ABSURD = (10**400, 10**18, -1, -(10**400), math.nan, math.inf, 1e308, 2.5, True, None, "7", "\ud800", [], [1], {}, "")

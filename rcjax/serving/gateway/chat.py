@@ -22,8 +22,8 @@ from starlette.types import Send
 from rcjax.policy.signals.answers import as_object, objects_in
 from rcjax.policy.signals.replies import token_content
 from rcjax.serving.billing import BudgetSpentError, ReserveMoney, SpendingUnknownError
-from rcjax.serving.call_log import Query
-from rcjax.serving.cascade import CascadeError, Result, make_result
+from rcjax.serving.call_log import CascadeError, Query, Result
+from rcjax.serving.cascade import make_result
 from rcjax.serving.completions import text_or_calls
 from rcjax.serving.exchange import AnswerChunk, Exchange, calls_of
 from rcjax.serving.gateway.catalog import Catalog, Deployment, ServiceSettings
