@@ -59,6 +59,58 @@ class _PendingShadowCalls:
     memory: RequestMemory
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOptions:
+    """Options of a cascade in service: its limits, its shadow queries, its money and its observers.
+
+    Args:
+        concurrency: largest number of requests in flight, without those that back off. A quarter as many requests of
+            shadow calls come on top.
+        timeout: seconds for one attempt. An answer that takes longer, here or by a proxy's 504 or 524, may be charged,
+            so it is not requested again.
+        retries: retries of a request after 408, 409, 429, another 5xx, or a connection that fails or is lost.
+        shadow: share of queries that go to all models, or their number in a period
+            (`rcjax.serving.ShadowRate.of("200/week")`). These shadow queries are a fair sample to tune on. The
+            `shadow_share` of the replaced cascade continues its traffic count. No answer waits for the added calls,
+            which have slots of their own; while 16 shadow queries per slot are under way, no other is drawn.
+        salt: a secret for the draws of shadow queries and rungs, beside a query's id and text. Without it, clients who
+            choose their ids could choose the sample or the rung.
+        name: the policy's name in the log and the ledger.
+        ledger: store of the spending of all replicas, in place of the file beside the log. The caller closes it.
+        stops_at_budget: whether a query that the money for a period does not cover raises
+            `rcjax.serving.billing.BudgetSpentError`, rather than get the answer of the cheapest rung; and while
+            its spending is unknown, `rcjax.serving.billing.SpendingUnknownError`. `ask_all` raises neither.
+        observe: called with each `Call` as it ends, shadow calls too; it should return at once. Its exceptions become
+            warnings.
+        observe_shadow: called for each query drawn as a shadow query, with "asked" or with the resource that it lacks:
+            "no slot", "no memory" or "no money".
+
+    Raises TypeError or ValueError for invalid options.
+    """
+
+    concurrency: int = 64
+    timeout: float = 30.0
+    retries: int = 2
+    shadow: float | ShadowRate | ShadowShare = 0.0
+    salt: str | None = None
+    name: str = "policy"
+    ledger: Ledger | None = None
+    stops_at_budget: bool = False
+    observe: Observe | None = None
+    observe_shadow: Callable[[str], None] | None = None
+
+    def __post_init__(self) -> None:
+        whole_number(self.concurrency, "concurrency", 1)
+        whole_number(self.retries, "retries", 0)
+        if not number(self.timeout, "timeout", 0.0, math.inf):
+            raise ValueError("timeout must be above 0 seconds")
+        require_instance(self.salt, (str, NoneType), "salt")
+        require_instance(self.ledger, (Ledger, NoneType), "ledger")
+
+
+_USUAL_OPTIONS = ServiceOptions()
+
+
 class Cascade:
     """Asks the models of a policy until one is sure enough.
 
@@ -80,8 +132,6 @@ class Cascade:
             then none is needed, and another is refused. The record of a `rcjax.policy.signals.ReplyCheck` that runs
             code has only its name: give the check here. A check has `timeout` seconds for a verdict.
         log: the log that each call is written to.
-        ledger: store of the spending of all replicas, in place of the file beside the log. The caller closes it.
-        name: the policy's name in the log and the ledger.
         options: options of `chat.completions.create` for every question, such as `{"max_tokens": 1, "temperature": 0}`.
             Precedence, highest first: (1) the signal's options, as `models` may set them; (2) `ask(options=)`; (3) the
             options of `models`; (4) `options`; (5) the policy's record. A second question has the signal's options,
@@ -90,25 +140,7 @@ class Cascade:
             per million tokens in place of the policy's. Without a price, each attempt costs the model's mean in the
             log. Models outside the policy are asked only on shadow queries, for a later tuning; models that the tuning
             has not seen need prices.
-        concurrency: largest number of requests in flight, without those that back off. A quarter as many requests of
-            shadow calls come on top.
-        timeout: seconds for one attempt. An answer that takes longer, here or by a proxy's 504 or 524, may be charged,
-            so it is not requested again.
-        retries: retries of a request after 408, 409, 429, another 5xx, or a connection that fails or is lost.
-        shadow: share of queries that go to all models, or their number in a period
-            (`rcjax.serving.ShadowRate.of("200/week")`). These shadow queries are a fair sample to tune on. The
-            `shadow_share` of an earlier cascade goes on with the traffic that it has counted. No answer waits for the
-            added calls, which have slots of their own; while 16 shadow queries per slot are under way, no other is
-            drawn.
-        salt: a secret for the draws of shadow queries and rungs, beside a query's id and text. Without it, clients who
-            choose their ids could choose the sample or the rung.
-        observe: called with each `Call` as it ends, shadow calls too; it should return at once. Its exceptions become
-            warnings.
-        observe_shadow: called for each query drawn as a shadow query, with "asked" or with the resource that it lacks:
-            "no slot", "no memory" or "no money".
-        stops_at_budget: whether a query that the money for a period does not cover raises
-            `rcjax.serving.billing.BudgetSpentError`, rather than get the answer of the cheapest rung; and while
-            its spending is unknown, `rcjax.serving.billing.SpendingUnknownError`. `ask_all` raises neither.
+        service: limits, shadow queries, money and observers of the service.
 
     Raises ValueError for invalid arguments. Use one cascade within one event loop, and leave it as a context
     (`async with`) or `await cascade.close()`, so that shadow calls under way are finished.
@@ -117,10 +149,9 @@ class Cascade:
     @takes(
         policy=AbstractPolicy,
         log=(CallLog, None),
-        ledger=(Ledger, None),
         options=(Mapping, None),
         models=(Mapping, None),
-        salt=(str, None),
+        service=ServiceOptions,
     )
     def __init__(
         self,
@@ -129,37 +160,24 @@ class Cascade:
         *,
         signal: Signal | Mapping[str, Signal | None] | None = None,
         log: CallLog | None = None,
-        ledger: Ledger | None = None,
-        name: str = "policy",
         options: Mapping[str, Any] | None = None,
         models: Mapping[str, ServedModel] | None = None,
-        concurrency: int = 64,
-        timeout: float = 30.0,
-        retries: int = 2,
-        shadow: float | ShadowRate | ShadowShare = 0.0,
-        salt: str | None = None,
-        observe: Observe | None = None,
-        observe_shadow: Callable[[str], None] | None = None,
-        stops_at_budget: bool = False,
+        service: ServiceOptions = _USUAL_OPTIONS,
     ) -> None:
-        whole_number(concurrency, "concurrency", 1)
-        whole_number(retries, "retries", 0)
-        if not number(timeout, "timeout", 0.0, math.inf):
-            raise ValueError("timeout must be above 0 seconds")
         self.policy = policy
         self.models = policy.models
         self.all_models: tuple[str, ...] = tuple(dict.fromkeys([*policy.models, *(models or {})]))
-        self.shadow_share = make_shadow_share(shadow, log, name)
+        self.shadow_share = make_shadow_share(service.shadow, log, service.name)
         self.shadow = self.shadow_share.shadow
         if not self.shadow and len(self.all_models) > len(policy.models):
             others = ", ".join(self.all_models[len(policy.models) :])
             raise ValueError(f"models: {others}: the policy has {', '.join(policy.models)}; others need shadow above 0")
-        self.billing = SharedBill(policy, name, log, ledger, stops_at_budget=stops_at_budget)
-        defaults = RequestDefaults(api_client, signal, options or {}, models or {}, timeout, retries)
+        self.billing = SharedBill(policy, service.name, log, service.ledger, stops_at_budget=service.stops_at_budget)
+        defaults = RequestDefaults(api_client, signal, options or {}, models or {}, service.timeout, service.retries)
         endpoints = make_endpoints(policy, self.all_models, defaults)
-        self._model_caller = ModelCaller(endpoints, log, concurrency, observe, timeout)
-        self._observe_shadow = observe_shadow or (lambda outcome: None)
-        self._salt, self._concurrency = salt, concurrency
+        self._model_caller = ModelCaller(endpoints, log, service.concurrency, service.observe, service.timeout)
+        self._observe_shadow = service.observe_shadow or (lambda outcome: None)
+        self._salt, self._concurrency = service.salt, service.concurrency
         self._background: set[asyncio.Task[Any]] = set()
         self._shadow_queries, self._warned_shadow = 0, False
 

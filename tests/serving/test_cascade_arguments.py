@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from helpers.chat_server import serving
 from helpers.gateway_service import MODELS, SURE
-from helpers.scripted_cascade import POLICY, ask, cascade_policy, good, script
+from helpers.scripted_cascade import POLICY, ask, cascade_policy, good, make_cascade, script
 from openai import AsyncOpenAI, OpenAI
 
 from rcjax.policy import signals
@@ -41,7 +41,7 @@ TINY = ServedModel("tiny", "tiny")
 def test_bad_arguments_are_refused(arguments, message):
     given = {"api_client": AsyncOpenAI(api_key="x"), "signal": signals.Choice(), **arguments}
     with pytest.raises(ValueError, match=message):
-        Cascade(POLICY, given.pop("api_client"), **given)
+        make_cascade(POLICY, given.pop("api_client"), **given)
 
 
 def test_a_policy_without_prices_in_its_provenance_needs_none():
