@@ -1,6 +1,7 @@
 """What cannot be a cascade, an argument of one, or a question to it: one line each."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from helpers.chat_server import serving
@@ -42,6 +43,12 @@ def test_bad_arguments_are_refused(arguments, message):
     given = {"api_client": AsyncOpenAI(api_key="x"), "signal": signals.Choice(), **arguments}
     with pytest.raises(ValueError, match=message):
         make_cascade(POLICY, given.pop("api_client"), **given)
+
+
+def test_a_signal_says_whether_it_asks_a_second_question():
+    own = SimpleNamespace(options={}, follow_up=lambda *_: None, read=lambda *_: None)
+    with pytest.raises(TypeError, match="signal of small: set second_options to the options of its second question"):
+        Cascade(POLICY, AsyncOpenAI(api_key="x"), signal=own)
 
 
 def test_a_policy_without_prices_in_its_provenance_needs_none():
