@@ -31,7 +31,7 @@ from rcjax.serving.endpoints import THINKING, Endpoint, require_options, within_
 from rcjax.serving.exchange import ModelCaller, gather_all
 from rcjax.serving.gateway.chat_request import ChatRequest, RequestLimits
 from rcjax.serving.gateway.clients import KeyRing
-from rcjax.serving.models_file import ModelEntry, describe_model_changes, describe_variable, read_models
+from rcjax.serving.models_file import ModelEntry, describe_variable, read_models
 from rcjax.serving.openai_client import make_api_client, openai
 from rcjax.serving.shadow import ShadowCost, ShadowRate
 from rcjax.serving.totals import Ledger, TotalsFile
@@ -276,7 +276,9 @@ class Catalog:
             yield f"policy {name} is {deployment.digest} from now on: {deployment.describe_models()}"
             yield from (f"policy {name}, {line}" for line in deployment.describe_other_calls())
         if self.models != before.models:
-            yield f"{models} is loaded: {'; '.join(describe_model_changes(before.models, self.models))}"
+            names = dict.fromkeys([*self.models, *before.models])
+            others = [name for name in names if self.models.get(name) != before.models.get(name)]
+            yield f"{models} is loaded: {', '.join(others)} changed"
         if self.key_ring.named != before.key_ring.named:
             yield f"the file of keys is loaded: {', '.join(client.name or '' for client in self.key_ring.named)}"
         elif not changed and self.models == before.models:
