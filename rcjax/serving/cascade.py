@@ -224,7 +224,7 @@ class Cascade:
             task = asyncio.create_task(self._ask_others(shadow_calls))
             self._background.add(task)  # the event loop keeps only a weak reference
             task.add_done_callback(self._background.discard)
-            # A task that is cancelled before its first step has released nothing.
+            # A task cancelled before it starts never enters its `with`: release here.
             task.add_done_callback(lambda _: shadow_calls.resources.close())
         if result.status == "failed":
             raise CascadeError(result)
@@ -358,8 +358,8 @@ class Cascade:
             rung = self.policy.rungs[rung_index]
             policy = rung.for_segment(query.segment)
             reported_rung = None if position is None else rung_index
-            # Before the first model is asked: its answer must not decide which queries are tuned on, and its line of
-            # the log says whether this is a shadow query.
+            # Drawn before the first call: an answer must not influence the sample, and each call's line records the
+            # draw.
             memory = shadow_resources.enter_context(self._keep_shadow()) if query.handling.is_shadow_query else None
             is_shadow = False
             if memory is not None:

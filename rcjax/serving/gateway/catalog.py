@@ -353,7 +353,7 @@ class CatalogMaker:
         return Catalog(deployments, models, model_caller, settings.make_key_ring(deployments, models))
 
     def _source_of(self, name: str, policy: AbstractPolicy | None) -> str:
-        """Return the name of a policy's file, or the option in its place."""
+        """Return the source of a policy for messages: its file's name, or `--pass MODEL`."""
         path = self.settings.policies[name]
         return f"--pass {self.settings.pass_model}" if path is None or policy is None else path.name
 
@@ -379,7 +379,10 @@ class CatalogMaker:
     def _deploy(
         self, name: str, tuned: AbstractPolicy | None, models: Mapping[str, ModelEntry], before: Catalog | None
     ) -> Deployment:
-        """Make a policy ready to answer, or `--pass` before there is a policy. Raises ValueError for a faulty one."""
+        """Make the deployment of a policy or, before its file exists, of a policy that always asks `--pass`.
+
+        Raises ValueError for a faulty policy.
+        """
         settings = self.settings
         policy = _pass_policy(settings.pass_model or "") if tuned is None else tuned
         digest = digest_of(policy)

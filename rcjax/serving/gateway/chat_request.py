@@ -74,7 +74,7 @@ FIELDS = (_PARAMETERS - _PRICED) | SERVER_OPTIONS | _SERVER_FIELDS
 _HANDLED = frozenset({"model", "messages", "stream"})
 
 
-#: Fields because of which no policy judges the answer, each with a test of its value.
+#: Fields that ordinary signals cannot judge, each with a test of whether its value is set.
 _NOT_JUDGED: Mapping[str, Callable[[Any], bool]] = {
     "tools": bool,
     "functions": bool,
@@ -147,7 +147,7 @@ class ChatRequest:
         """Return the fields as options of OpenAI's client.
 
         For a judged answer, leave out `n`, the fields of log-probabilities if the client wants none, and the fields of
-        `_NOT_JUDGED` that are not in `checked`: they have default values, else the answer would not be judged.
+        `_NOT_JUDGED` that are not in `checked`: a judged request has only their default values.
 
         >>> request = {"model": "m", "messages": [{"role": "user"}], "seed": 1, "top_k": 2}
         >>> parse_chat_request(request).options(judged=True)
