@@ -31,13 +31,12 @@ from typing import Any
 from benchmarks import record
 from benchmarks.gateway.quirks import QUIRKS, stream_of
 from rcjax.policy.signals import Choice, MeanLogprob, SignalError, Stated
-from rcjax.serving.call_log import Query
-from rcjax.serving.cascade import Result
+from rcjax.serving.call_log import Query, Result
 from rcjax.serving.completions import Assembly, read_chunks, read_completion, read_reply
 from rcjax.serving.failures import CallError
-from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat import client_choice, client_choices, encode_json, make_completion, split_into_chunks
 from rcjax.serving.gateway.chat_request import ChatRequest, parse_chat_request, read_object
+from rcjax.serving.gateway.clients import ApiError
 from rcjax.serving.gateway.responses import ResponseAssembly, read_response_request
 from rcjax.serving.models_file import split_options
 from rcjax.serving.usage import CallUsage, sum_usages, text_bytes

@@ -34,7 +34,7 @@ SECTIONS = {
     ],
     "How a log is tuned": ["Reference", "Scores", "Spec", "Target"],
     "What is deployed": ["Policy", "Ladder", "load_policy"],
-    "In service": ["Cascade", "CascadeError", "CallLog", "retune"],
+    "In service": ["Cascade", "ServiceOptions", "CascadeError", "CallLog", "retune"],
     "The fitted model": [
         "fit",
         "fit_copula",

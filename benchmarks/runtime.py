@@ -28,7 +28,7 @@ from rcjax.policy import Calibration, Policy, Rule
 from rcjax.policy.ladder import Ladder
 from rcjax.policy.signals import Choice
 from rcjax.serving.call_log import CallLog
-from rcjax.serving.cascade import Cascade
+from rcjax.serving.cascade import Cascade, ServiceOptions
 
 _TOP = {"B": -0.1, **{letter: -3.5 - i for i, letter in enumerate("ACDEFGHIJKLMNOPQRST")}}
 
@@ -101,9 +101,9 @@ async def calls(base_url: str, count: int, folder: Path) -> list[tuple[str, int,
 
         for width in (1, 64):
             with CallLog(folder / f"calls-{width}.jsonl") as log:
-                signal = Choice()
-                plain = Cascade(make_policy("choice"), client, signal=signal, concurrency=width)
-                logged = Cascade(make_policy("choice"), client, signal=signal, log=log, concurrency=width)
+                signal, service = Choice(), ServiceOptions(concurrency=width)
+                plain = Cascade(make_policy("choice"), client, signal=signal, service=service)
+                logged = Cascade(make_policy("choice"), client, signal=signal, log=log, service=service)
                 ways: dict[str, Callable[[], Awaitable[Any]]] = {
                     "the client alone": bare,
                     "`Cascade.ask`": lambda plain=plain: plain.ask(messages, "q"),

@@ -12,6 +12,7 @@ import pytest
 from helpers.chat_server import Response, serving, sure
 from helpers.gateway_service import MODELS
 from helpers.policy_samples import make_ladder
+from helpers.scripted_cascade import make_cascade
 from hypothesis import given, settings, strategies as st
 from tiers import examples
 
@@ -19,7 +20,6 @@ import rcjax
 from rcjax.logs import Log
 from rcjax.policy import Agreement, Answer, Calibration, Policy, Rule, signals
 from rcjax.serving.call_log import CallLog
-from rcjax.serving.cascade import Cascade
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -102,7 +102,7 @@ async def served(policy, log, tokens, path, *, shadow=1.0):
     with CallLog(path) as calls:
         async with (
             serving(behave) as (_, client),
-            Cascade(policy, client, signal=signal, log=calls, shadow=shadow) as cascade,
+            make_cascade(policy, client, signal=signal, log=calls, shadow=shadow) as cascade,
         ):
             results = await asyncio.gather(*(cascade.ask(str(i), query) for i, query in enumerate(log.queries)))
             await cascade.close()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rcjax.logs.log import Log
     from rcjax.logs.sources import JoinedTable
     from rcjax.policy.spec import Target
-    from rcjax.serving.call_log import ShadowRate
+    from rcjax.serving.shadow import ShadowRate
     from rcjax.solving.frontier.frontier import Frontier
 
 
@@ -105,7 +105,7 @@ def shadow_rate(text: str) -> float | ShadowRate:
     """Parse a share, `5%`, or a number of queries in a period, `200/week`."""
     if "/" not in text:
         return fraction(text)
-    from rcjax.serving.call_log import ShadowRate
+    from rcjax.serving.shadow import ShadowRate
 
     try:
         return ShadowRate.of(text)
@@ -379,7 +379,7 @@ def with_budget_per_query(policy: AbstractPolicy, log: Path) -> tuple[AbstractPo
     The money is spread over the daily number of queries in the log of a service, or else the number that the policy was
     tuned for. A policy without money for a period is returned as it is.
     """
-    from rcjax.serving.call_log import queries_per_day
+    from rcjax.serving.shadow import queries_per_day
 
     if not isinstance(policy, Ladder) or policy.period is None or policy.budget is None:
         return policy, []

@@ -118,7 +118,7 @@ class BudgetOptions:
             return replace(spec, budget=self.budget, queries=self.queries)
         per_day = None if self.queries is None else self.queries.per_day
         if per_day is None:
-            from rcjax.serving.call_log import queries_per_day
+            from rcjax.serving.shadow import queries_per_day
 
             per_day = queries_per_day(*log)
         if per_day is None:

@@ -23,7 +23,7 @@ from rcjax.cli.inputs import (
     size,
 )
 from rcjax.cli.options import AsJson, Count, File, Model, Models, Name, Really, Seconds
-from rcjax.serving.call_log import ShadowRate
+from rcjax.serving.shadow import ShadowRate
 
 if TYPE_CHECKING:
     from rcjax.serving.gateway.catalog import Catalog, Deployment, ServiceSettings

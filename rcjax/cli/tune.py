@@ -395,7 +395,7 @@ def _policy_texts(tuned: Tuned) -> dict[str, Any]:
 
 def _describe_watching(policy: AbstractPolicy, queries: Queries | None) -> str | None:
     """Say what shadow queries cost, on which checks rest; None if they ask no further model."""
-    from rcjax.serving.call_log import ShadowCost
+    from rcjax.serving.shadow import ShadowCost
 
     week = _SHADOW_QUERIES if queries is None else min(_SHADOW_QUERIES, 7 * queries.per_day)
     cost = ShadowCost.of(policy, policy.models).query * week * DAYS_PER_PERIOD["month"] / 7

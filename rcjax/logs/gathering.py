@@ -187,7 +187,7 @@ class _Reader:
             parts += [pl.DataFrame(self._cells(rows))] if rows.frame.height else []
         if not parts and "shadow" in columns and any(self.left_out.values()):
             problem = "no query of it went to all models, and deferred queries are not a fair sample"
-            advice = "run the cascade with a share of shadow queries, such as Cascade(..., shadow=0.05)"
+            advice = "run the cascade with a share of shadow queries, such as ServiceOptions(shadow=0.05)"
             raise LogError(f"{table.name}: {problem}: {advice} or rcjax serve --shadow 5%")
         frame = pl.concat(parts, rechunk=True) if parts else pl.DataFrame(schema={"model": pl.String})
         if frame.height:

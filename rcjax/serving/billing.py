@@ -37,7 +37,7 @@ class BudgetSpentError(RuntimeError):
     Args:
         period: the money and its period.
         end: end of the period, in seconds since 1970; None if running requests reserve the money that is left.
-        client: the client whose money it is; None for a policy's money, which the message does not tell to clients.
+        client: the client whose money it is; None for a policy's money; the message then omits the amount.
     """
 
     def __init__(self, period: Period, end: float | None, client: str | None = None) -> None:
@@ -92,9 +92,10 @@ def _has_content(path: str) -> bool:
 
 
 class _CountedQueries(NamedTuple):
-    """The queries of other processes at the last reading, by total: the next reading counts the difference.
+    """Queries of other processes at the last reading of a total.
 
-    A new total, of a new period, counts from 0. Queries before the first reading are not current traffic.
+    The bill's query count grows by the difference to the next reading; a new period's total starts at 0. Queries before
+    the first reading are not current traffic.
     """
 
     total: Total

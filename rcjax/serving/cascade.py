@@ -17,90 +17,28 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType, NoneType
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-from rcjax._base.codec import number, require_instance, takes, visible, whole_number
+from rcjax._base.codec import number, require_instance, takes, whole_number
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, hash_to_uniform
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
 from rcjax.serving.billing import BudgetSpentError, ReserveMoney, SharedBill, SpendingUnknownError
-from rcjax.serving.call_log import (
-    Call,
-    CallLog,
-    Charge,
-    Handling,
-    Query,
-    ShadowRate,
-    ShadowShare,
-    make_shadow_share,
-    require_query,
-)
+from rcjax.serving.call_log import Call, CallLog, CascadeError, Charge, Handling, Query, Result, Status, require_query
 from rcjax.serving.endpoints import RequestDefaults, make_endpoints, require_options
 from rcjax.serving.exchange import Exchange, ModelCaller, Observe, ReceiveChunk, calls_of, gather_all, raise_first
-from rcjax.serving.failures import CascadeWarning, Failure
+from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import RequestMemory, openai, request_memory
+from rcjax.serving.shadow import ShadowRate, ShadowShare, make_shadow_share
 from rcjax.serving.totals import Ledger
 from rcjax.serving.usage import sum_usages
 
 Messages = str | Sequence[Mapping[str, Any]]
-
-Status = Literal["answered", "best so far", "abstained", "failed", "not judged", "by name"]
-
-
-class CascadeError(RuntimeError):
-    """No model answered a query: `result` has the calls, and the message says why each of them failed."""
-
-    def __init__(self, result: Result) -> None:
-        super().__init__(result.problem)
-        self.result = result
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The outcome of a query: the answer, its cost and the calls that led to it."""
-
-    query: Query
-    status: Status
-    """`"answered"`, `"abstained"`, `"failed"`, or `"best so far"` if the largest model failed or the time was up; in a
-    gateway also `"not judged"` or `"by name"`."""
-    text: str | None
-    """The text of the reply that was kept; None without one."""
-    answer: str | None
-    """The answer as the signal reads it, such as the letter of a choice."""
-    model: str | None
-    """The model that answered or abstained, by its name in the policy; None if no model answered."""
-    confidence: float | None
-    """Calibrated confidence of the answer; None if the signal found none."""
-    cost: float
-    """Money for the calls, in the currency of the prices."""
-    calls: tuple[Call, ...]
-    """The calls that led to the answer, in order, without those that a shadow query adds."""
-    completion: Mapping[str, object] | None = field(default=None, repr=False, compare=False)
-    """The completion with the reply, as the endpoint sent it, even if it has no text."""
-    usage: Mapping[str, object] | None = field(default=None, repr=False, compare=False)
-    """Sum of the calls' tokens, as in the API."""
-    failure: Failure | None = field(default=None, repr=False, compare=False)
-    """The last failure, if no model answered."""
-    seconds: float = field(default=0.0, compare=False)
-    """Seconds from the start of the first call to the end of the last; the first two may run in parallel."""
-    why_not_asked: str | None = field(default=None, compare=False)
-    """The reason why no model was asked: the money does not cover it; None for other queries."""
-
-    @property
-    def problem(self) -> str:
-        """The failed calls and their errors, in one line; empty without a failure."""
-        failed = [call for call in self.calls if call.error]
-        listed = "; ".join(f"{call.model}: {call.error} (attempts: {call.attempts})" for call in failed)
-        summary = "no model answered" if self.status == "failed" else "some models failed"
-        if self.status == "failed" and not failed:
-            return visible(f"query {self.query.id}: {self.why_not_asked or 'no model could answer in time'}")
-        return visible(f"query {self.query.id}: {summary}: {listed}") if failed else ""
-
 
 _SECONDS_BETWEEN_TRIES = 0.05  # seconds until a query of a batch asks again for money that others reserve
 
@@ -119,6 +57,58 @@ class _PendingShadowCalls:
     resources: ExitStack
     """The query's slot, money and bytes, released at its end; then the models that were not asked are logged."""
     memory: RequestMemory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOptions:
+    """Options of a cascade in service: its limits, its shadow queries, its money and its observers.
+
+    Args:
+        concurrency: largest number of requests in flight, without those that back off. A quarter as many requests of
+            shadow calls come on top.
+        timeout: seconds for one attempt. An answer that takes longer, here or by a proxy's 504 or 524, may be charged,
+            so it is not requested again.
+        retries: retries of a request after 408, 409, 429, another 5xx, or a connection that fails or is lost.
+        shadow: share of queries that go to all models, or their number in a period
+            (`rcjax.serving.ShadowRate.of("200/week")`). These shadow queries are a fair sample to tune on. The
+            `shadow_share` of the replaced cascade continues its traffic count. No answer waits for the added calls,
+            which have slots of their own; while 16 shadow queries per slot are under way, no other is drawn.
+        salt: a secret for the draws of shadow queries and rungs, beside a query's id and text. Without it, clients who
+            choose their ids could choose the sample or the rung.
+        name: the policy's name in the log and the ledger.
+        ledger: store of the spending of all replicas, in place of the file beside the log. The caller closes it.
+        stops_at_budget: whether a query that the money for a period does not cover raises
+            `rcjax.serving.billing.BudgetSpentError`, rather than get the answer of the cheapest rung; and while
+            its spending is unknown, `rcjax.serving.billing.SpendingUnknownError`. `ask_all` raises neither.
+        observe: called with each `Call` as it ends, shadow calls too; it should return at once. Its exceptions become
+            warnings.
+        observe_shadow: called for each query drawn as a shadow query, with "asked" or with the resource that it lacks:
+            "no slot", "no memory" or "no money".
+
+    Raises TypeError or ValueError for invalid options.
+    """
+
+    concurrency: int = 64
+    timeout: float = 30.0
+    retries: int = 2
+    shadow: float | ShadowRate | ShadowShare = 0.0
+    salt: str | None = None
+    name: str = "policy"
+    ledger: Ledger | None = None
+    stops_at_budget: bool = False
+    observe: Observe | None = None
+    observe_shadow: Callable[[str], None] | None = None
+
+    def __post_init__(self) -> None:
+        whole_number(self.concurrency, "concurrency", 1)
+        whole_number(self.retries, "retries", 0)
+        if not number(self.timeout, "timeout", 0.0, math.inf):
+            raise ValueError("timeout must be above 0 seconds")
+        require_instance(self.salt, (str, NoneType), "salt")
+        require_instance(self.ledger, (Ledger, NoneType), "ledger")
+
+
+_USUAL_OPTIONS = ServiceOptions()
 
 
 class Cascade:
@@ -142,8 +132,6 @@ class Cascade:
             then none is needed, and another is refused. The record of a `rcjax.policy.signals.ReplyCheck` that runs
             code has only its name: give the check here. A check has `timeout` seconds for a verdict.
         log: the log that each call is written to.
-        ledger: store of the spending of all replicas, in place of the file beside the log. The caller closes it.
-        name: the policy's name in the log and the ledger.
         options: options of `chat.completions.create` for every question, such as `{"max_tokens": 1, "temperature": 0}`.
             Precedence, highest first: (1) the signal's options, as `models` may set them; (2) `ask(options=)`; (3) the
             options of `models`; (4) `options`; (5) the policy's record. A second question has the signal's options,
@@ -152,25 +140,7 @@ class Cascade:
             per million tokens in place of the policy's. Without a price, each attempt costs the model's mean in the
             log. Models outside the policy are asked only on shadow queries, for a later tuning; models that the tuning
             has not seen need prices.
-        concurrency: largest number of requests in flight, without those that back off. A quarter as many requests of
-            shadow calls come on top.
-        timeout: seconds for one attempt. An answer that takes longer, here or by a proxy's 504 or 524, may be charged,
-            so it is not requested again.
-        retries: retries of a request after 408, 409, 429, another 5xx, or a connection that fails or is lost.
-        shadow: share of queries that go to all models, or their number in a period
-            (`rcjax.serving.ShadowRate.of("200/week")`). These shadow queries are a fair sample to tune on. The
-            `shadow_share` of an earlier cascade goes on with the traffic that it has counted. No answer waits for the
-            added calls, which have slots of their own; while 16 shadow queries per slot are under way, no other is
-            drawn.
-        salt: a secret for the draws of shadow queries and rungs, beside a query's id and text. Without it, clients who
-            choose their ids could choose the sample or the rung.
-        observe: called with each `Call` as it ends, shadow calls too; it should return at once. Its exceptions become
-            warnings.
-        observe_shadow: called for each query drawn as a shadow query, with "asked" or with the resource that it lacks:
-            "no slot", "no memory" or "no money".
-        stops_at_budget: whether a query that the money for a period does not cover raises
-            `rcjax.serving.billing.BudgetSpentError`, rather than get the answer of the cheapest rung; and while
-            its spending is unknown, `rcjax.serving.billing.SpendingUnknownError`. `ask_all` raises neither.
+        service: limits, shadow queries, money and observers of the service.
 
     Raises ValueError for invalid arguments. Use one cascade within one event loop, and leave it as a context
     (`async with`) or `await cascade.close()`, so that shadow calls under way are finished.
@@ -179,10 +149,9 @@ class Cascade:
     @takes(
         policy=AbstractPolicy,
         log=(CallLog, None),
-        ledger=(Ledger, None),
         options=(Mapping, None),
         models=(Mapping, None),
-        salt=(str, None),
+        service=ServiceOptions,
     )
     def __init__(
         self,
@@ -191,37 +160,24 @@ class Cascade:
         *,
         signal: Signal | Mapping[str, Signal | None] | None = None,
         log: CallLog | None = None,
-        ledger: Ledger | None = None,
-        name: str = "policy",
         options: Mapping[str, Any] | None = None,
         models: Mapping[str, ServedModel] | None = None,
-        concurrency: int = 64,
-        timeout: float = 30.0,
-        retries: int = 2,
-        shadow: float | ShadowRate | ShadowShare = 0.0,
-        salt: str | None = None,
-        observe: Observe | None = None,
-        observe_shadow: Callable[[str], None] | None = None,
-        stops_at_budget: bool = False,
+        service: ServiceOptions = _USUAL_OPTIONS,
     ) -> None:
-        whole_number(concurrency, "concurrency", 1)
-        whole_number(retries, "retries", 0)
-        if not number(timeout, "timeout", 0.0, math.inf):
-            raise ValueError("timeout must be above 0 seconds")
         self.policy = policy
         self.models = policy.models
         self.all_models: tuple[str, ...] = tuple(dict.fromkeys([*policy.models, *(models or {})]))
-        self.shadow_share = make_shadow_share(shadow, log, name)
+        self.shadow_share = make_shadow_share(service.shadow, log, service.name)
         self.shadow = self.shadow_share.shadow
         if not self.shadow and len(self.all_models) > len(policy.models):
             others = ", ".join(self.all_models[len(policy.models) :])
             raise ValueError(f"models: {others}: the policy has {', '.join(policy.models)}; others need shadow above 0")
-        self.billing = SharedBill(policy, name, log, ledger, stops_at_budget=stops_at_budget)
-        defaults = RequestDefaults(api_client, signal, options or {}, models or {}, timeout, retries)
+        self.billing = SharedBill(policy, service.name, log, service.ledger, stops_at_budget=service.stops_at_budget)
+        defaults = RequestDefaults(api_client, signal, options or {}, models or {}, service.timeout, service.retries)
         endpoints = make_endpoints(policy, self.all_models, defaults)
-        self._model_caller = ModelCaller(endpoints, log, concurrency, observe, timeout)
-        self._observe_shadow = observe_shadow or (lambda outcome: None)
-        self._salt, self._concurrency = salt, concurrency
+        self._model_caller = ModelCaller(endpoints, log, service.concurrency, service.observe, service.timeout)
+        self._observe_shadow = service.observe_shadow or (lambda outcome: None)
+        self._salt, self._concurrency = service.salt, service.concurrency
         self._background: set[asyncio.Task[Any]] = set()
         self._shadow_queries, self._warned_shadow = 0, False
 
@@ -268,7 +224,7 @@ class Cascade:
             task = asyncio.create_task(self._ask_others(shadow_calls))
             self._background.add(task)  # the event loop keeps only a weak reference
             task.add_done_callback(self._background.discard)
-            # A task that is cancelled before its first step has released nothing.
+            # A task cancelled before it starts never enters its `with`: release here.
             task.add_done_callback(lambda _: shadow_calls.resources.close())
         if result.status == "failed":
             raise CascadeError(result)
@@ -400,8 +356,8 @@ class Cascade:
             rung = self.policy.rungs[rung_index]
             policy = rung.for_segment(query.segment)
             reported_rung = None if position is None else rung_index
-            # Before the first model is asked: its answer must not decide which queries are tuned on, and its line of
-            # the log says whether this is a shadow query.
+            # Drawn before the first call: an answer must not influence the sample, and each call's line records the
+            # draw.
             memory = shadow_resources.enter_context(self._keep_shadow()) if query.handling.is_shadow_query else None
             is_shadow = False
             if memory is not None:
@@ -606,7 +562,7 @@ def _best_so_far(exchanges: Sequence[Exchange]) -> tuple[Literal["best so far", 
     return "best so far", usable[confidences.index(max(confidences))]
 
 
-def make_result(query: Query, status: str, answered_by: Exchange | None, exchanges: list[Exchange]) -> Result:
+def make_result(query: Query, status: Status, answered_by: Exchange | None, exchanges: list[Exchange]) -> Result:
     """Make the result of a query from its exchanges.
 
     Args:
@@ -622,7 +578,7 @@ def make_result(query: Query, status: str, answered_by: Exchange | None, exchang
     ends = [exchange.start + exchange.call.seconds for exchange in exchanges]
     return Result(
         query=query,
-        status=cast(Status, status),
+        status=status,
         text=call.text if call and has_answer else None,
         answer=call.answer if call and has_answer else None,
         model=call.model if call else None,

@@ -95,7 +95,7 @@ def _run_command(
                 if is_unwanted.wait(_TICK) or time.monotonic() >= end:
                     raise TimeoutError
         finally:
-            end_session(process.pid, mark)
+            end_session(process.pid, mark, started_now=True)
             with suppress(ProcessLookupError):
                 process.kill()
             process.wait()
@@ -111,20 +111,20 @@ def _scratch_file() -> IO[bytes]:
     return tempfile.TemporaryFile()
 
 
-def end_session(leader: int, mark: str = "") -> None:
+def end_session(leader: int, mark: str, *, started_now: bool) -> None:
     """Kill all processes of a session, and its children that left the session if /proc lists processes.
 
     Args:
         leader: process id of the session's leader.
-        mark: mark in the environment of its children; by default the leader's id. With a mark, the leader is a program
-            that began a moment ago: processes with lower ids are older, so they are not its children.
+        mark: mark in the environment of its children.
+        started_now: whether the leader has just started, so that processes with lower ids are not its children.
     """
-    marked = f"{_MARK_VARIABLE}={mark or leader}".encode()
+    marked = f"{_MARK_VARIABLE}={mark}".encode()
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
     ended: set[int] = set()
-    while more := {*_members(leader, marked, lists_newer=bool(mark))} - ended:  # `timeout` makes itself a group
+    while more := {*_members(leader, marked, lists_newer=started_now)} - ended:  # `timeout` makes itself a group
         for pid in more:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -212,7 +212,7 @@ class _Process(SpawnProcess):
 
     def terminate(self) -> None:
         if self.pid is not None:
-            end_session(self.pid)
+            end_session(self.pid, str(self.pid), started_now=False)
         with suppress(ProcessLookupError):
             super().kill()  # for a process that leads no session yet
 
@@ -264,7 +264,7 @@ class CheckPool:
                 if not may_retry:
                     raise ProcessEndedError(None) from None
             except self._pebble.ProcessExpired as error:
-                await asyncio.to_thread(end_session, error.pid)  # ends the children that it left behind
+                await asyncio.to_thread(end_session, error.pid, str(error.pid), started_now=False)  # its children
                 raise ProcessEndedError(error.exitcode) from None
 
     def call_blocking(self, function: Callable[..., Any]) -> Any:

@@ -277,9 +277,8 @@ class Endpoint:
     def _mean_cost_of(self, usage: CallUsage, counted: Decimal | None) -> float:
         """Return the mean cost in the log of the requests whose cost is not `counted`; 0 if no mean is known.
 
-        The mean cost of a call covers one request per vote and question, so each reply without a count and each lost
-        request cost that mean over votes and questions. With prices, a lost request counts only while its server may
-        still work on it: otherwise its bytes are priced.
+        A call's mean cost is split evenly over votes × questions. Each request without a known cost gets one share. If
+        a price is known, requests that have ended are priced by bytes instead.
         """
         replies = usage.replies if counted is None else usage.replies - len(usage.reported)
         lost = usage.unanswered if self.price is None else usage.unfinished

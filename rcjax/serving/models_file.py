@@ -24,8 +24,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
@@ -207,28 +207,6 @@ def describe_listed(models: Iterable[ModelEntry]) -> list[str]:
     """Describe the prices taken from genai-prices, one in a line, after a line on the list; [] without such prices."""
     lines = [f"{model.name}: {model.listed}" for model in models if model.listed is not None]
     return [f"prices per million tokens by {GenaiPrices().name}", *lines] if lines else []
-
-
-def describe_model_changes(before: Mapping[str, ModelEntry], after: Mapping[str, ModelEntry]) -> Iterator[str]:
-    """Yield a phrase for each model that is new, gone, or set otherwise.
-
-    >>> small = ModelEntry("small", "small", Price(0.1, 0.4))
-    >>> dear = replace(small, price=Price(0.2, 0.4), options={"seed": 1})
-    >>> [*describe_model_changes({"small": small, "old": small}, {"small": dear, "new": small})]
-    ['small: input 0.1 → 0.2, other options', 'new is added', 'old is gone']
-    """
-    for name, model in after.items():
-        if (old := before.get(name)) is None:
-            yield f"{name} is added"
-            continue
-        pairs = zip(PRICES, old.price, model.price, strict=False)
-        prices = ((key, *("none" if one is None else f"{float(one):g}" for one in pair)) for key, *pair in pairs)
-        changes = [f"{key} {money} → {new}" for key, money, new in prices if money != new]
-        settings = [one.name for one in fields(model) if one.name not in ("price", "listed")]
-        changes += [f"other {key}" for key in settings if getattr(old, key) != getattr(model, key)]
-        if changes:
-            yield f"{name}: {', '.join(changes)}"
-    yield from (f"{name} is gone" for name in before if name not in after)
 
 
 #: Advice on a table without a price; TOML reads the bare header [llama3.2-1b] as table 2-1b within llama3.

@@ -382,7 +382,14 @@ ForwardChunk = Callable[[Mapping[str, Any]], Awaitable[None]]
 async def stream(
     request: CompletionRequest, usage: CallUsage, forward: ForwardChunk, limits: CallLimits = _NO_LIMITS
 ) -> Mapping[str, Any]:
-    """Ask for a completion as `complete` does, and forward its chunks as they come. A broken stream is paid, too."""
+    """Ask for a completion as `complete` does, and forward its chunks as they come. A broken stream is paid, too.
+
+    Args:
+        request: the request.
+        usage: the usage of the call, updated even if the call fails.
+        forward: receives each chunk.
+        limits: the limits of the call's requests.
+    """
     stream_options = {**as_object(request.options.get("stream_options")), "include_usage": True}
     request = replace(request, options={**request.options, "stream_options": stream_options})
     assembly, problem, ended = Assembly(), None, False

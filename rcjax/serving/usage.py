@@ -83,7 +83,8 @@ def is_text(messages: Sequence[Mapping[str, Any]]) -> bool:
 class CallUsage:
     """The usage of one call's requests so far: tokens if the replies report them, else bytes.
 
-    A request under way or timed out is unanswered and unfinished, a lost one is unanswered, an answered one is neither.
+    `unanswered` counts requests without a reply yet, which may be charged; `unfinished`, of these, the requests that
+    the server may still work on: in flight or timed out, but not lost with their connections.
     """
 
     attempts: int = 0
@@ -95,11 +96,11 @@ class CallUsage:
     uncounted_output_bytes: int = 0
     """Bytes of the texts of the replies that reported no tokens."""
     unanswered: int = 0
-    """Number of requests without a reply that may be charged: under way, timed out, or lost."""
+    """Number of requests without a reply that may be charged."""
     unanswered_input_bytes: int = 0
     """Bytes of the unanswered requests."""
     unfinished: int = 0
-    """Number of unanswered requests that the server may still work on: under way or timed out."""
+    """Number of unanswered requests that the server may still work on."""
     broken: int = 0
     """Number of streams that broke off."""
     reported: list[tuple[Tokens, Mapping[str, object]]] = field(default_factory=list)

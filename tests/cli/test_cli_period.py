@@ -16,7 +16,8 @@ from rcjax.policy import load_policy
 from rcjax.policy.bills import new_bill
 from rcjax.policy.ladder import Period, with_following
 from rcjax.policy.spec import Spec
-from rcjax.serving.call_log import Charge, queries_per_day
+from rcjax.serving.call_log import Charge
+from rcjax.serving.shadow import queries_per_day
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 

@@ -3,7 +3,7 @@
 import math
 
 from helpers.call_samples import CALL, vary
-from rcjax.serving.cascade import Result
+from rcjax.serving.call_log import Result
 
 
 def make_call(model="small", **changes):

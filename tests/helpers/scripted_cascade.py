@@ -1,11 +1,13 @@
 """A cascade of three models, asked through a real server on loopback that a script answers for."""
 
 import asyncio
+from dataclasses import fields
 
 from helpers.chat_server import KEY, Response, serving, sure
 from helpers.gateway_service import make_policy
 from rcjax.policy import signals
-from rcjax.serving.cascade import Cascade, CascadeError
+from rcjax.serving.call_log import CascadeError
+from rcjax.serving.cascade import Cascade, ServiceOptions
 
 PRICES = {
     "small": {"input": 0.1, "output": 0.4},
@@ -42,13 +44,19 @@ def broken(status=500, **body):
     return Response({"error": error}, status=status, headers=QUICK)
 
 
+def make_cascade(policy, client, **options):
+    """A cascade by its arguments and the fields of `ServiceOptions`."""
+    of_service = {each.name: options.pop(each.name) for each in fields(ServiceOptions) if each.name in options}
+    return Cascade(policy, client, **options, service=ServiceOptions(**of_service))
+
+
 def ask(behave, messages="the prompt", *, query="q1", policy=POLICY, signal=None, times=1, asking=None, **options):
     """(results or the error of so many questions, the server), by a cascade of its own, `asking` so."""
 
     async def main():
         async with (
             serving(behave) as (server, client),
-            Cascade(policy, client, signal=signal or signals.Choice(), **options) as cascade,
+            make_cascade(policy, client, signal=signal or signals.Choice(), **options) as cascade,
         ):
             try:
                 answers = [await cascade.ask(messages, query, **(asking or {})) for _ in range(times)]

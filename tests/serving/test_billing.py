@@ -19,8 +19,9 @@ from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
 from rcjax.serving import billing, totals
 from rcjax.serving.billing import BudgetSpentError, SharedBill
-from rcjax.serving.call_log import CallLog, queries_per_day
+from rcjax.serving.call_log import CallLog
 from rcjax.serving.failures import CascadeWarning
+from rcjax.serving.shadow import queries_per_day
 
 PLAIN = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
 COSTS = {"small": 0.02, "middle": 0.05, "large": 0.3}

@@ -1,11 +1,12 @@
 """What cannot be a cascade, an argument of one, or a question to it: one line each."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from helpers.chat_server import serving
 from helpers.gateway_service import MODELS, SURE
-from helpers.scripted_cascade import POLICY, ask, cascade_policy, good, script
+from helpers.scripted_cascade import POLICY, ask, cascade_policy, good, make_cascade, script
 from openai import AsyncOpenAI, OpenAI
 
 from rcjax.policy import signals
@@ -41,7 +42,13 @@ TINY = ServedModel("tiny", "tiny")
 def test_bad_arguments_are_refused(arguments, message):
     given = {"api_client": AsyncOpenAI(api_key="x"), "signal": signals.Choice(), **arguments}
     with pytest.raises(ValueError, match=message):
-        Cascade(POLICY, given.pop("api_client"), **given)
+        make_cascade(POLICY, given.pop("api_client"), **given)
+
+
+def test_a_signal_says_whether_it_asks_a_second_question():
+    own = SimpleNamespace(options={}, follow_up=lambda *_: None, read=lambda *_: None)
+    with pytest.raises(TypeError, match="signal of small: set second_options to the options of its second question"):
+        Cascade(POLICY, AsyncOpenAI(api_key="x"), signal=own)
 
 
 def test_a_policy_without_prices_in_its_provenance_needs_none():

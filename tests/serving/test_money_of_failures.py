@@ -12,13 +12,12 @@ from dataclasses import replace
 import pytest
 from helpers.chat_server import Response, completion, events_of, serving
 from helpers.gateway_service import gateway, make_policy
-from helpers.scripted_cascade import ask, broken, cascade_policy, script
+from helpers.scripted_cascade import ask, broken, cascade_policy, make_cascade, script
 from test_serving_votes import voting_policy
 
 from rcjax._base.tokens import Price
 from rcjax.policy import Ladder, Policy, Rule, signals
-from rcjax.serving.call_log import CallLog, Query
-from rcjax.serving.cascade import Cascade, CascadeError
+from rcjax.serving.call_log import CallLog, CascadeError, Query
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
 
@@ -113,7 +112,7 @@ def test_an_abandoned_request_without_text_costs_the_mean_at_least(content, stre
         models = {"large": ServedModel("large", "large", Price(3, 15))}
         async with serving(lambda request, headers: LOST["late"]) as (server, client):
             how = {"models": models, "options": {"max_tokens": 2}, "signal": signals.Choice(), "observe": calls.append}
-            async with Cascade(alone(), client, **how) as cascade:
+            async with make_cascade(alone(), client, **how) as cascade:
                 query = Query("q", [{"role": "user", "content": content}])
                 expected = cascade.estimate_cost(query)
                 task = asyncio.create_task(cascade.ask(query.messages, "q", deliver=deliver if streamed else None))
@@ -248,7 +247,7 @@ def test_a_call_is_paid_and_logged_where_its_warnings_are_exceptions(tmp_path):
     async def main():
         async with (
             serving(lambda request, headers: reply) as (_, client),
-            Cascade(ladder, client, signal=signals.Choice(), log=log, observe=calls.append) as cascade,
+            make_cascade(ladder, client, signal=signals.Choice(), log=log, observe=calls.append) as cascade,
         ):
             with warnings.catch_warnings():
                 warnings.simplefilter("error")

@@ -305,7 +305,7 @@ def test_a_process_that_becomes_another_program_is_found(monkeypatch):
     child = subprocess.Popen(["sleep", "77"], start_new_session=True, env=marked)
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
     try:
-        check_processes.end_session(2**30, marked[check_processes._MARK_VARIABLE])
+        check_processes.end_session(2**30, marked[check_processes._MARK_VARIABLE], started_now=True)
         assert child.wait(120) == -signal.SIGKILL
     finally:
         child.kill()
@@ -318,7 +318,7 @@ def test_processes_older_than_a_command_are_not_read_unless_ids_began_again(monk
     monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or b"A=1")
     for newest, reads in ((2**30, False), (1, True)):
         monkeypatch.setattr(Path, "read_text", lambda path, encoding, newest=newest: f"0.1 0.1 0.1 1/80 {newest}")
-        check_processes.end_session(2**30, "mark")
+        check_processes.end_session(2**30, "mark", started_now=True)
         assert bool(read) == reads
 
 

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from helpers.chat_server import Response, completion, serving, sure
 from helpers.command_line import run
-from helpers.scripted_cascade import POLICY, PRICES
+from helpers.scripted_cascade import POLICY, PRICES, make_cascade
 from openai import AsyncOpenAI
 
 import rcjax
@@ -95,7 +95,7 @@ def served(path, n=60, **options):
         async with serving(answers) as (_, client):
             with CallLog(path) as log:
                 settings = {"signal": signals.Choice(("A", "B")), "options": {"max_tokens": 1}, **options}
-                cascade = Cascade(POLICY, client, log=log, shadow=1.0, **settings)
+                cascade = make_cascade(POLICY, client, log=log, shadow=1.0, **settings)
                 await cascade.ask_all((i, str(i)) for i in range(n))
 
     asyncio.run(main())

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from helpers.chat_server import Response, serving, sure
 from helpers.gateway_service import MODELS, SURE, UNSURE
-from helpers.scripted_cascade import POLICY, ask, cascade_policy, good, script
+from helpers.scripted_cascade import POLICY, ask, cascade_policy, good, make_cascade, script
 
 from rcjax import read_log
 from rcjax._base.tokens import Price
@@ -16,7 +16,6 @@ from rcjax.policy import Agreement, Ladder, Rule, signals
 from rcjax.policy.ladder import Period
 from rcjax.serving import exchange
 from rcjax.serving.call_log import CallLog
-from rcjax.serving.cascade import Cascade
 from rcjax.serving.completions import read_reply
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
@@ -41,7 +40,7 @@ def test_shadow_queries_go_to_all_models_and_their_share_is_by_id(tmp_path):
 
     async def main(log):
         async with serving(behave) as (_, client):
-            cascade = Cascade(POLICY, client, signal=signals.Choice(), log=log, shadow=0.3)
+            cascade = make_cascade(POLICY, client, signal=signals.Choice(), log=log, shadow=0.3)
             return await cascade.ask_all((i, "?") for i in range(100))
 
     with CallLog(tmp_path / "calls.jsonl") as log:
@@ -72,7 +71,7 @@ def test_shadow_models_are_asked_about_shadow_queries_alone(tmp_path):
 
     async def main(log):
         async with serving(behave) as (_, client):
-            cascade = Cascade(POLICY, client, log=log, **options)
+            cascade = make_cascade(POLICY, client, log=log, **options)
             return await cascade.ask_all((i, f"{i}?") for i in range(40))
 
     with CallLog(tmp_path / "calls.jsonl") as log:
@@ -106,7 +105,7 @@ def test_a_shadow_query_that_ends_early_logs_the_models_that_were_not_asked(tmp_
     async def main(log):
         async with (
             serving(behave) as (server, client),
-            Cascade(POLICY, client, signal=signals.Choice(), log=log, shadow=1.0) as cascade,
+            make_cascade(POLICY, client, signal=signals.Choice(), log=log, shadow=1.0) as cascade,
         ):
             await cascade.ask_all([("q0", "one"), ("q1", "two")])
             asking = asyncio.create_task(cascade.ask("three", "q2"))
@@ -134,7 +133,7 @@ def test_shadow_calls_that_are_cancelled_before_they_begin_are_logged_and_give_u
 
     async def main(log):
         async with serving(script(small=good("A", SURE))) as (_, client):
-            cascade = Cascade(POLICY, client, signal=signals.Choice(), log=log, shadow=1.0)
+            cascade = make_cascade(POLICY, client, signal=signals.Choice(), log=log, shadow=1.0)
             await cascade.ask("one", "q1")
             (task,) = cascade._background
             task.cancel()
@@ -191,7 +190,7 @@ def test_a_batch_keeps_the_answers_that_its_money_has_paid_for(tmp_path):
     async def main(log):
         async with (
             serving(lambda request, headers: Response(sure("B", SURE), delay=0.02)) as (server, client),
-            Cascade(
+            make_cascade(
                 ladder, client, signal=signals.Choice(), models=models, log=log, concurrency=4, stops_at_budget=True
             ) as cascade,
         ):

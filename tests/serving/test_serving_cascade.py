@@ -13,15 +13,15 @@ import pytest
 from helpers.chat_server import KEY, Response, completion, serving, sure
 from helpers.gateway_service import MODELS, SURE, UNSURE
 from helpers.policy_samples import make_ladder
-from helpers.scripted_cascade import POLICY, QUICK, ask, broken, cascade_policy, good, script
+from helpers.scripted_cascade import POLICY, QUICK, ask, broken, cascade_policy, good, make_cascade, script
 
 import rcjax
 from rcjax._base.extras import how_to_install
 from rcjax.logs import NoConfidenceWarning
 from rcjax.policy import Agreement, Policy, Rule, signals
 from rcjax.serving.billing import SharedBill
-from rcjax.serving.call_log import CallLog, call_row, has_failed
-from rcjax.serving.cascade import Cascade, CascadeError
+from rcjax.serving.call_log import CallLog, CascadeError, call_row, has_failed
+from rcjax.serving.cascade import Cascade
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
 
@@ -43,7 +43,7 @@ def test_a_ladder_gives_each_query_to_one_rung():
 
     async def main():
         async with serving(behave) as (_, client):
-            cascade = Cascade(ladder, client, signal=signals.Choice(), shadow=0.5)
+            cascade = make_cascade(ladder, client, signal=signals.Choice(), shadow=0.5)
             pairs = [(i, "?") for i in range(40)]
             many = [await cascade.ask_all(each) for each in (pairs, pairs, [("session-1", f"{i}?") for i in range(40)])]
             return [[(result.model, result.query.handling.is_shadow_query) for result in results] for results in many]
@@ -162,7 +162,7 @@ def test_a_request_that_backs_off_holds_up_no_other():
     async def main():
         async with (
             serving(behave) as (server, client),
-            Cascade(POLICY, client, signal=signals.Choice(), concurrency=1) as cascade,
+            make_cascade(POLICY, client, signal=signals.Choice(), concurrency=1) as cascade,
         ):
             waiting = asyncio.create_task(cascade.ask("limited"))
             while not server.requests:
@@ -373,7 +373,7 @@ def test_no_answer_waits_for_shadow_calls_and_only_so_many_shadow_queries_are_un
     async def main():
         async with serving(script(small=good("A", SURE), middle=stuck, large=stuck)) as (server, client):
             slots = {"concurrency": 1, "timeout": 600.0, "shadow": 1.0, "observe_shadow": outcomes.append}
-            cascade = Cascade(POLICY, client, signal=signals.Choice(), **slots)
+            cascade = make_cascade(POLICY, client, signal=signals.Choice(), **slots)
             async with asyncio.timeout(60):
                 first = await cascade.ask("?", "q0")
                 while len(server.requests) < 2:  # a shadow call is under way
@@ -395,7 +395,7 @@ def test_shadow_queries_are_drawn_again_once_others_have_ended():
     async def main():
         async with (
             serving(lambda request, headers: good("A", SURE)) as (_, client),
-            Cascade(POLICY, client, signal=signals.Choice(), concurrency=1, shadow=1.0) as cascade,
+            make_cascade(POLICY, client, signal=signals.Choice(), concurrency=1, shadow=1.0) as cascade,
         ):
             return await cascade.ask_all([(i, "?") for i in range(20)])
 

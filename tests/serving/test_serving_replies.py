@@ -12,12 +12,11 @@ import polars as pl
 import pytest
 from helpers.chat_server import Response, completion, serving, sure
 from helpers.gateway_service import MODELS, SURE, UNSURE
-from helpers.scripted_cascade import PRICES, ask, good, script
+from helpers.scripted_cascade import PRICES, ask, good, make_cascade, script
 
 from rcjax import read_log
 from rcjax.policy import Calibration, Policy, Rule, signals
-from rcjax.serving.call_log import CallLog, call_row
-from rcjax.serving.cascade import Cascade, Result
+from rcjax.serving.call_log import CallLog, Result, call_row
 from rcjax.serving.failures import CascadeWarning
 
 ABSURD = (10**400, 10**18, -1, -(10**400), math.nan, math.inf, 1e308, 2.5, True, None, "7", "\ud800", [], [1], {}, "")
@@ -58,7 +57,7 @@ def run_batch(replies, log, *, policy=None, signal=None, **options):
     async def main():
         async with serving(behave) as (_, client):
             reader = signal or signals.Choice()
-            cascade = Cascade(policy or calibrated(*MODELS), client, signal=reader, log=log, **options)
+            cascade = make_cascade(policy or calibrated(*MODELS), client, signal=reader, log=log, **options)
             return await cascade.ask_all([(i, str(i)) for i in range(len(replies))])
 
     with warnings.catch_warnings():

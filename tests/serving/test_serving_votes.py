@@ -9,12 +9,12 @@ import warnings
 import pytest
 from helpers.chat_server import Response, completion, serving, sure
 from helpers.gateway_service import PRICES, make_policy
+from helpers.scripted_cascade import make_cascade
 
 from rcjax._base.tokens import Price
 from rcjax.policy import Policy, Rule, signals
 from rcjax.policy.signals.signal import describe_difference, record_signal
 from rcjax.serving.call_log import CallLog, Query
-from rcjax.serving.cascade import Cascade
 from rcjax.serving.endpoints import Endpoint, LoggedNormaliser, separate_votes
 from rcjax.serving.exchange import Exchange, ModelCaller
 from rcjax.serving.failures import CascadeWarning
@@ -70,7 +70,7 @@ def ask(*texts, policy=None, log=None, **options):
         models = {name: MONEY[name] for name in asked.models}
         async with (
             serving(Upstream(*texts)) as (server, client),
-            Cascade(asked, client, models=models, retries=0, log=log, **options) as cascade,
+            make_cascade(asked, client, models=models, retries=0, log=log, **options) as cascade,
         ):
             return await cascade.ask("Which planet is largest?", "q1"), server.requests
 

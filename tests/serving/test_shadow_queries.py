@@ -11,15 +11,8 @@ from helpers.gateway_samples import make_call
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
 from rcjax.serving.billing import SharedBill
-from rcjax.serving.call_log import (
-    CallLog,
-    Charge,
-    ShadowCost,
-    ShadowRate,
-    ShadowShare,
-    make_shadow_share,
-    queries_per_day,
-)
+from rcjax.serving.call_log import CallLog, Charge
+from rcjax.serving.shadow import ShadowCost, ShadowRate, ShadowShare, make_shadow_share, queries_per_day
 
 _DAY = 86_400.0
 PLAIN = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)

@@ -25,14 +25,15 @@ from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.spec import recorded_request_settings, recorded_tuning
 from rcjax.serving.billing import describe_new_period
-from rcjax.serving.call_log import CallLog, ShadowCost, ShadowRate
-from rcjax.serving.cascade import Cascade
+from rcjax.serving.call_log import CallLog
+from rcjax.serving.cascade import Cascade, ServiceOptions
 from rcjax.serving.endpoints import THINKING, Endpoint, require_options, within_token_limit
 from rcjax.serving.exchange import ModelCaller, gather_all
 from rcjax.serving.gateway.chat_request import ChatRequest, RequestLimits
 from rcjax.serving.gateway.clients import KeyRing
-from rcjax.serving.models_file import ModelEntry, describe_model_changes, describe_variable, read_models
+from rcjax.serving.models_file import ModelEntry, describe_variable, read_models
 from rcjax.serving.openai_client import make_api_client, openai
+from rcjax.serving.shadow import ShadowCost, ShadowRate
 from rcjax.serving.totals import Ledger, TotalsFile
 from rcjax.serving.usage import TOKEN_LIMITS
 
@@ -275,7 +276,9 @@ class Catalog:
             yield f"policy {name} is {deployment.digest} from now on: {deployment.describe_models()}"
             yield from (f"policy {name}, {line}" for line in deployment.describe_other_calls())
         if self.models != before.models:
-            yield f"{models} is loaded: {'; '.join(describe_model_changes(before.models, self.models))}"
+            names = dict.fromkeys([*self.models, *before.models])
+            others = [name for name in names if self.models.get(name) != before.models.get(name)]
+            yield f"{models} is loaded: {', '.join(others)} changed"
         if self.key_ring.named != before.key_ring.named:
             yield f"the file of keys is loaded: {', '.join(client.name or '' for client in self.key_ring.named)}"
         elif not changed and self.models == before.models:
@@ -350,7 +353,7 @@ class CatalogMaker:
         return Catalog(deployments, models, model_caller, settings.make_key_ring(deployments, models))
 
     def _source_of(self, name: str, policy: AbstractPolicy | None) -> str:
-        """Return the name of a policy's file, or the option in its place."""
+        """Return the source of a policy for messages: its file's name, or `--pass MODEL`."""
         path = self.settings.policies[name]
         return f"--pass {self.settings.pass_model}" if path is None or policy is None else path.name
 
@@ -376,8 +379,11 @@ class CatalogMaker:
     def _deploy(
         self, name: str, tuned: AbstractPolicy | None, models: Mapping[str, ModelEntry], before: Catalog | None
     ) -> Deployment:
-        """Make a policy ready to answer, or `--pass` before there is a policy. Raises ValueError for a faulty one."""
-        settings, limits = self.settings, self.settings.limits
+        """Make the deployment of a policy or, before its file exists, of a policy that always asks `--pass`.
+
+        Raises ValueError for a faulty policy.
+        """
+        settings = self.settings
         policy = _pass_policy(settings.pass_model or "") if tuned is None else tuned
         digest = digest_of(policy)
         old = None if before is None else before.policies[name]
@@ -392,23 +398,30 @@ class CatalogMaker:
             with_following(policy, follows=policy.follows and settings.follow, period=period),
             {model: self.api_client(entry) for model, entry in called.items()},
             log=self.log,
-            ledger=self.ledger,
-            name=name,
             models=called,
-            concurrency=_SLOTS_PER_REQUEST * limits.concurrency,
-            timeout=limits.timeout,
-            retries=limits.retries,
-            shadow=settings.shadow if old is None else old.cascade.shadow_share,
-            salt=settings.salt,
-            observe=None if self.observe is None else partial(self.observe, policy=name),
-            observe_shadow=None if self.observe_shadow is None else partial(self.observe_shadow, name),
-            stops_at_budget=settings.stops_at_budget,
+            service=self._service_options(name, old),
         )
         signals = [cascade.signal_of(model) for model in policy.models]
         judged = [signal.judged_fields if isinstance(signal, ReplyCheck) else frozenset() for signal in signals]
         forms = [records[model]["requests"] for model in policy.models if "requests" in records.get(model, {})]
         request_forms = frozenset.intersection(*map(frozenset, forms)) if forms else None
         return Deployment(name, policy, digest, cascade, tuned is None, frozenset.intersection(*judged), request_forms)
+
+    def _service_options(self, name: str, old: Deployment | None) -> ServiceOptions:
+        """Return the options of a policy's cascade, which continues the shadow queries of the old one."""
+        settings, limits = self.settings, self.settings.limits
+        return ServiceOptions(
+            concurrency=_SLOTS_PER_REQUEST * limits.concurrency,
+            timeout=limits.timeout,
+            retries=limits.retries,
+            shadow=settings.shadow if old is None else old.cascade.shadow_share,
+            salt=settings.salt,
+            name=name,
+            ledger=self.ledger,
+            stops_at_budget=settings.stops_at_budget,
+            observe=None if self.observe is None else partial(self.observe, policy=name),
+            observe_shadow=None if self.observe_shadow is None else partial(self.observe_shadow, name),
+        )
 
     def _with_recorded_options(self, model: ModelEntry, record: Mapping[str, Any]) -> ModelEntry:
         """Add the options of the tuning's requests, which the file's options replace, and the limit on tokens."""

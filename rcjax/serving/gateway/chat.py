@@ -22,14 +22,13 @@ from starlette.types import Send
 from rcjax.policy.signals.answers import as_object, objects_in
 from rcjax.policy.signals.replies import token_content
 from rcjax.serving.billing import BudgetSpentError, ReserveMoney, SpendingUnknownError
-from rcjax.serving.call_log import Query
-from rcjax.serving.cascade import CascadeError, Result, make_result
+from rcjax.serving.call_log import CascadeError, Query, Result
+from rcjax.serving.cascade import make_result
 from rcjax.serving.completions import text_or_calls
 from rcjax.serving.exchange import AnswerChunk, Exchange, calls_of
-from rcjax.serving.gateway.api_errors import ApiError, money_error, upstream_error
 from rcjax.serving.gateway.catalog import Catalog, Deployment, ServiceSettings
 from rcjax.serving.gateway.chat_request import ChatRequest, id_headers, parse_chat_request, read_object
-from rcjax.serving.gateway.clients import Client
+from rcjax.serving.gateway.clients import ApiError, Client, money_error, upstream_error
 from rcjax.serving.gateway.metrics import Metrics
 
 STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}

@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.types import Receive
 
 from rcjax.policy.signals.answers import PLAIN, request_form_of, strict_json
-from rcjax.serving.gateway.api_errors import ApiError, invalid_field
+from rcjax.serving.gateway.clients import ApiError, invalid_field
 from rcjax.serving.models_file import SERVER_OPTIONS
 from rcjax.serving.openai_client import RequestMemory, request_memory
 from rcjax.serving.usage import TOKEN_LIMITS, reply_samples, token_limit
@@ -74,7 +74,7 @@ FIELDS = (_PARAMETERS - _PRICED) | SERVER_OPTIONS | _SERVER_FIELDS
 _HANDLED = frozenset({"model", "messages", "stream"})
 
 
-#: Fields because of which no policy judges the answer, each with a test of its value.
+#: Fields that ordinary signals cannot judge, each with a test of whether its value is set.
 _NOT_JUDGED: Mapping[str, Callable[[Any], bool]] = {
     "tools": bool,
     "functions": bool,
@@ -147,7 +147,7 @@ class ChatRequest:
         """Return the fields as options of OpenAI's client.
 
         For a judged answer, leave out `n`, the fields of log-probabilities if the client wants none, and the fields of
-        `_NOT_JUDGED` that are not in `checked`: they have default values, else the answer would not be judged.
+        `_NOT_JUDGED` that are not in `checked`: a judged request has only their default values.
 
         >>> request = {"model": "m", "messages": [{"role": "user"}], "seed": 1, "top_k": 2}
         >>> parse_chat_request(request).options(judged=True)

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rcjax.serving.billing import SharedBill
-from rcjax.serving.call_log import LINE_OUTCOMES, Call
-from rcjax.serving.cascade import Result
+from rcjax.serving.call_log import LINE_OUTCOMES, Call, Result
 
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """The environment variable of Prometheus's client for the folder in which several workers count together."""

@@ -18,9 +18,9 @@ from rcjax.policy.signals.answers import as_object, objects_in
 from rcjax.policy.signals.replies import token_content
 from rcjax.serving.completions import REASONING, choice_text
 from rcjax.serving.failures import is_withheld, raw_finish_reason
-from rcjax.serving.gateway.api_errors import ApiError, invalid_field
 from rcjax.serving.gateway.chat import STREAM, Responder, encode_json, split_into_chunks
 from rcjax.serving.gateway.chat_request import ChatRequest, parse_chat_request, read_object, require_token_limit
+from rcjax.serving.gateway.clients import ApiError, invalid_field
 
 JsonObject = Mapping[str, Any]
 

@@ -34,7 +34,6 @@ from rcjax._base.codec import visible
 from rcjax.serving.call_log import Call
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.exchange import gather_all
-from rcjax.serving.gateway.api_errors import ApiError, log_fault
 from rcjax.serving.gateway.catalog import (
     Catalog,
     CatalogMaker,
@@ -54,7 +53,7 @@ from rcjax.serving.gateway.chat_request import (
     read_segment,
     require_permitted_fields,
 )
-from rcjax.serving.gateway.clients import Client, ClientLimits
+from rcjax.serving.gateway.clients import ApiError, Client, ClientLimits, log_fault
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.responses import ResponsesResponder
 from rcjax.serving.openai_client import fair_queue

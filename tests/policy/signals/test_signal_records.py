@@ -2,6 +2,7 @@
 
 import pytest
 from helpers.policy_samples import make_policy
+from helpers.scripted_cascade import make_cascade
 from openai import AsyncOpenAI
 
 from rcjax._base.tokens import Price
@@ -13,7 +14,6 @@ from rcjax.policy.signals.signal import (
     signal_by_name,
     signal_from_record,
 )
-from rcjax.serving.cascade import Cascade
 from rcjax.serving.models_file import ServedModel
 
 CHOICES = ("A", "B")
@@ -45,7 +45,7 @@ def test_the_first_difference_from_a_record_is_named():
 
 def cascade(asked, **arguments):
     policy = make_policy(provenance={"request_settings": asked})
-    return Cascade(policy, AsyncOpenAI(api_key="x"), **arguments)
+    return make_cascade(policy, AsyncOpenAI(api_key="x"), **arguments)
 
 
 def recorded(*models, **more):

@@ -17,8 +17,8 @@ from helpers.gateway_service import SURE, gateway, gateway_process, until
 from starlette.datastructures import Headers
 
 from benchmarks.gateway.servers import boxed
-from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat_request import BodyReader, RequestLimits
+from rcjax.serving.gateway.clients import ApiError
 from rcjax.serving.gateway.processes import Connection
 
 HEAD = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"

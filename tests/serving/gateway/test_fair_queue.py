@@ -6,8 +6,8 @@ import statistics
 import pytest
 
 from benchmarks.gateway.streams import measure
-from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat import _MAX_UNSENT_BYTES, Responder
+from rcjax.serving.gateway.clients import ApiError
 from rcjax.serving.gateway.responses import ResponsesResponder
 from rcjax.serving.openai_client import QUEUES, FairQueue
 

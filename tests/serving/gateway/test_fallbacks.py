@@ -10,7 +10,7 @@ from test_named_clients import Keys
 
 from rcjax.policy import Ladder, Rule
 from rcjax.policy.ladder import Period
-from rcjax.serving.cascade import CascadeError
+from rcjax.serving.call_log import CascadeError
 
 COSTS = {"small": 1e-5, "middle": 5e-5, "large": 3e-4}
 

@@ -16,10 +16,10 @@ from helpers.gateway_service import SURE, UNSURE, gateway, make_policy, until
 from rcjax.policy import Ladder
 from rcjax.serving.failures import connection_error
 from rcjax.serving.gateway import chat, service
-from rcjax.serving.gateway.api_errors import upstream_error
 from rcjax.serving.gateway.catalog import ServiceSettings
 from rcjax.serving.gateway.chat import RequestHandler, Responder
 from rcjax.serving.gateway.chat_request import RequestLimits
+from rcjax.serving.gateway.clients import upstream_error
 from rcjax.serving.gateway.processes import Connection
 from rcjax.serving.gateway.service import Gateway
 

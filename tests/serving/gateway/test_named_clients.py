@@ -19,9 +19,8 @@ from rcjax._base import files
 from rcjax.policy.ladder import Period
 from rcjax.serving.billing import BudgetSpentError, SpendingUnknownError
 from rcjax.serving.gateway import clients
-from rcjax.serving.gateway.api_errors import ApiError, money_error
 from rcjax.serving.gateway.catalog import ServiceSettings
-from rcjax.serving.gateway.clients import Client, ClientLimits, KeyRing, add_key
+from rcjax.serving.gateway.clients import ApiError, Client, ClientLimits, KeyRing, add_key, money_error
 from rcjax.serving.totals import TotalsFile
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}

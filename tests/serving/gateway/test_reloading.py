@@ -13,10 +13,10 @@ from helpers.chat_server import Response, sure
 from helpers.gateway_service import MODELS, SURE, UNSURE, gateway, gateway_process, make_policy, until
 
 from rcjax.policy import Policy, Rule
-from rcjax.serving import call_log
+from rcjax.serving import shadow
 from rcjax.serving.billing import SharedBill
-from rcjax.serving.call_log import ShadowRate
 from rcjax.serving.gateway import service as gateway_module
+from rcjax.serving.shadow import ShadowRate
 
 
 @pytest.fixture
@@ -78,12 +78,12 @@ def test_a_changed_file_is_loaded_and_a_broken_file_is_not(line):
         text = models.read_text()
         put(models, text + "\n" + text.replace('"small"', '"new"').split("\n\n")[0])
         assert line().startswith("policy a\\x1bb is ")
-        assert line() == "models.toml is loaded: new is added"
+        assert line() == "models.toml is loaded: new changed"
         assert (model(), service.ask(model="two").json["model"]) == ("new", "large")
         page = service.get("/metrics").body.decode()
         assert 'rcjax_reloads_total{outcome="taken up",policy="a\x1bb"} 2.0' in page
         put(models, models.read_text().replace("input = 3\n", "input = 6\n"))
-        assert line() == "models.toml is loaded: large: input 3 → 6"
+        assert line() == "models.toml is loaded: large changed"
         before = refusals(page, "a\x1bb"), refusals(page, "two")
         put(models, "")
         assert line().startswith(f"{refused}models.toml: no models")
@@ -94,7 +94,7 @@ def test_a_changed_file_is_loaded_and_a_broken_file_is_not(line):
 def test_a_policy_that_has_not_changed_stays_and_no_log_is_read_again(line, monkeypatch):
     """Each reload read all call logs for the traffic of each policy, and started the processes of checks anew."""
     read = []
-    monkeypatch.setattr(call_log, "queries_per_day", lambda *_, policy: read.append(policy))
+    monkeypatch.setattr(shadow, "queries_per_day", lambda *_, policy: read.append(policy))
     policies = {"one": alone("small"), "two": make_policy()}
     with gateway(policies, answers, shadow=ShadowRate.of("200/week")) as service:
 

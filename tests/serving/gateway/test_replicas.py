@@ -17,9 +17,9 @@ from rcjax.cli.inputs import shadow_rate
 from rcjax.cli.serve import CallLogOptions, ReplicaOptions
 from rcjax.policy import Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
-from rcjax.serving.call_log import ShadowRate
 from rcjax.serving.gateway.catalog import ServiceSettings
 from rcjax.serving.gateway.clients import add_key
+from rcjax.serving.shadow import ShadowRate
 
 COSTS = {"small": 10.4e-6, "middle": 51.5e-6, "large": 315e-6}  # of 100 tokens sent and one received
 MONEY = 0.01

@@ -12,7 +12,7 @@ from openai.types import responses
 from test_clients import BREAKS_OFF, TOOLS as OF_BOTH
 
 from rcjax.policy import Rule
-from rcjax.serving.gateway.api_errors import ApiError
+from rcjax.serving.gateway.clients import ApiError
 from rcjax.serving.gateway.responses import ResponsesResponder
 
 TOOLS = OF_BOTH["responses"]

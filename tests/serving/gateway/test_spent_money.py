@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from helpers.chat_server import Response, completion, serving, sure
 from helpers.gateway_service import SURE, gateway, make_policy, until
-from helpers.scripted_cascade import PRICES, good, script
+from helpers.scripted_cascade import PRICES, good, make_cascade, script
 from test_followed_bills import ladder
 
 from rcjax._base.tokens import Price
@@ -20,7 +20,6 @@ from rcjax.policy import signals
 from rcjax.policy.ladder import Ladder, Period
 from rcjax.serving.billing import SharedBill
 from rcjax.serving.call_log import Query
-from rcjax.serving.cascade import Cascade
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
 
@@ -236,7 +235,7 @@ def test_a_paid_answer_of_a_shadow_query_is_reserved_no_longer(monkeypatch):
         models = {name: ServedModel(name, name, price=Price(**price)) for name, price in PRICES.items()}
         async with (
             serving(script(small=good("A", SURE), middle=waiting, large=waiting)) as (_, client),
-            Cascade(month(100.0), client, signal=signals.Choice(), models=models, shadow=1.0) as cascade,
+            make_cascade(month(100.0), client, signal=signals.Choice(), models=models, shadow=1.0) as cascade,
         ):
             result = await cascade.ask("A or B?")
             others = [cascade._model_caller.estimate_cost(result.query, model) for model in ("middle", "large")]
