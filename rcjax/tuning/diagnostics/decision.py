@@ -513,7 +513,7 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
         evidence: figures and findings of the policy on a log.
         replacement: gain of a retuned policy; None if that was not tested.
     """
-    error, findings = evidence.error, evidence.findings
+    figures, findings = evidence.figures.in_order, evidence.findings
     biased = [finding.advice for finding in evidence.sample if finding.verdict == "bad"]
     verdicts = [finding.verdict for finding in findings]
     sentence = evidence.describe()
@@ -529,7 +529,7 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
         advice = "look at labels, prompts and provider first, then check again"
         return PolicyDecision("something else has changed", sentence, False, advice, (_WOULD_LEARN,))
     if broken:
-        pairs = zip(evidence.figures, findings, strict=True)
+        pairs = zip(figures, findings, strict=True)
         rivals = [figure.rival for figure, finding in pairs if finding.verdict == "bad" and figure.rival is not None]
         instead = f"use {rivals[0]}" if rivals else "keep the policy"
         advice = "tune again" if tune_again else f"see what has changed, and {instead}: nothing better is shown yet"
@@ -540,7 +540,7 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
     over_limit = replacement is not None and replacement.exceeds  # whose promise was too uncertain to be broken
     if "doubtful" in verdicts or over_limit:
         state, sentence = "doubtful", f"{sentence}; {evidence.describe_doubt()}"
-    elif error.gap < 0 and error.n_expected and error.p_value > _SURELY_LESS:
+    elif figures[0].gap < 0 and figures[0].n_expected and figures[0].p_value > _SURELY_LESS:
         state = "better than expected"
     if tune_again and over_limit:
         advice = "tune again, to keep the limit"

@@ -110,14 +110,14 @@ def test_inverted_labels_are_no_kept_promise_although_todays_model_fails_as_well
 
 def test_a_difference_above_the_worst_of_the_tuning_is_an_alarm(logs):
     policy = rcjax.tune(logs[0], budget=float(logs[0].cost.mean()), today=MODELS[1], intervals=False).policy
-    assert check(policy, logs[2]).beside.rival == "llama3.1-70b alone"
+    assert check(policy, logs[2]).difference.rival == "llama3.1-70b alone"
     assert not check(policy, logs[2]).drifted
     right = logs[2].correct.at[:, logs[2].models.index(MODELS[1])].set(True)  # today's is better, and the policy, too
     found = check(policy, dataclasses.replace(logs[2], correct=right))
     assert drifted(found) >= {"worst difference"}
     assert "than llama3.1-70b alone, at worst " in found.decision.headline
     assumed = rcjax.tune(logs[0], budget=float(logs[0].cost.mean()), intervals=False).policy
-    assert check(assumed, logs[2]).beside is None
+    assert check(assumed, logs[2]).difference is None
 
 
 def test_tuning_again_gains_where_two_models_have_changed_places(policy, logs):
