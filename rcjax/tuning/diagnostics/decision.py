@@ -411,18 +411,18 @@ def _compare(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log, lam: 
 def _broken_promise(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log) -> str | None:
     """Say in words if the new policy breaks its promise on the queries that the policy in service carries; else None.
 
-    The promise is broken if the new error there exceeds both the promise and the old policy's error by two points, and
-    significantly so (one-sided, 5 %).
+    The promise is broken if the new error there, abstentions at their price, exceeds both the promise and the old
+    policy's error by two points, and significantly so (one-sided, 5 %).
     """
     if policy.provenance.get("kept_sample") is None or not policy.calibrations:
         return None
     carried = carried_log(policy)
     try:
         carried = carried.take(carried.select([*{*policy.models, *new_policy.models}]).complete)
-        new, old = (replay_queries(subject, carried).wrong for subject in (new_policy, policy))
+        new, old = (QueryLosses.as_tuned(subject, carried).penalty for subject in (new_policy, policy))
     except LogError:  # it lacks a model, or answers that the policies compare
         return None
-    promised = new_policy.expected.get("error")
+    promised = penalty(new_policy.expected)
     bar = max(old.mean(), 0.0 if promised is None else promised)
     spread = max(new.std(), math.sqrt(max(bar * (1 - bar), 0.0))) / math.sqrt(len(new))
     if new.mean() - bar <= max(_MIN_EXCESS, Z_ONE_SIDED_95 * spread):

@@ -31,6 +31,7 @@ from rcjax.logs.oddities import find_unsure, measure_unevenness
 from rcjax.model.goodness_of_fit.reliability import SampleMean, excess_over_limit, holm_adjusted, rise_of_mean
 from rcjax.policy.comparison import Rival, describe_gap
 from rcjax.policy.error_kind import ERRORS, ErrorKind
+from rcjax.policy.ladder import penalty
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec
 from rcjax.tuning.replaying.comparing import paired_error
@@ -309,6 +310,13 @@ class PrimaryFigure:
     """Interval that the policy records for its promise; None without one."""
     rival: str | None = None
     """Name of the rival that the figure is a difference from, on the same queries; None if it is no difference."""
+    abstain_price: float | None = None
+    """Errors that an abstention counts as in an error; None if the policy does not abstain."""
+
+    def describe_rate(self, error_kind: ErrorKind) -> str:
+        """Describe an error in words, with the price of an abstention if there is one."""
+        counted = "" if self.abstain_price is None else f" (an abstention counts as {100 * self.abstain_price:.4g} %)"
+        return f"{error_kind.does(percent(self.observed))}{counted}"
 
     @property
     def gap(self) -> float:
@@ -339,7 +347,7 @@ class PrimaryFigure:
             expected = percent(self.expected)
             if self.interval is not None:
                 expected += f" ({' to '.join(percent(end) for end in self.interval)})"
-            advice = f"the policy {error_kind.does(percent(self.observed))}, where {expected} was expected"
+            advice = f"the policy {self.describe_rate(error_kind)}, where {expected} was expected"
         return kind.finding("", figure, advice, p_value=self.p_value, noun=error_kind.noun)
 
     def money_finding(self, spec: Spec) -> Finding:
@@ -421,9 +429,9 @@ class DecisionGrounds(NamedTuple):
         first, (_, money), *third = zip(self.figures.in_order, self.findings, strict=True)
         parts, (error, _, difference) = [self._describe_error(*first), self._describe_money()], self.figures
         if self.else_has_changed and difference is not None:
-            rate, promised = self.error_kind.does(percent(error.observed)), percent(error.expected)
-            as_much = f"{promised} when tuned, and {difference.rival} as much more"
-            parts[0] = f"the policy {rate}, {as_much}: look at labels, prompts and provider first"
+            as_much = f"{percent(error.expected)} when tuned, and {difference.rival} as much more"
+            first_of_all = "look at labels, prompts and provider first"
+            parts[0] = f"the policy {error.describe_rate(self.error_kind)}, {as_much}: {first_of_all}"
             return "; ".join(parts[: 1 if money.verdict == "fine" else 2])
         for figure, finding in third:
             if finding.verdict != "fine":
@@ -434,7 +442,7 @@ class DecisionGrounds(NamedTuple):
         chance = self._chance(finding)
         if error.rival is None:
             than = f"{100 * abs(error.gap):.1f} ± {100 * error.se:.1f} points {'more' if error.gap >= 0 else 'less'}"
-            rate = f"the policy {self.error_kind.does(percent(error.observed))}"
+            rate = f"the policy {error.describe_rate(self.error_kind)}"
             return f"{rate}, {than} than the {percent(error.expected)} expected{chance}"
         against = f"the policy has {describe_gap(error.observed, error.se, self.error_kind.noun)} {error.rival}"
         if finding.name == "worst difference":
@@ -515,6 +523,8 @@ class Baseline:
     """Interval that the policy records for its promise; None without one."""
     rival: str | None = None
     """Name of the rival that the figure is a difference from; None if it is no difference."""
+    abstain_price: float | None = None
+    """Errors that an abstention counts as in an error; None if the policy does not abstain."""
 
     @classmethod
     def of_promise(cls, policy: AbstractPolicy, name: str, carried: np.ndarray, trained_on: int) -> Baseline:
@@ -522,16 +532,18 @@ class Baseline:
 
         Args:
             policy: the policy.
-            name: "error" or "cost".
+            name: "error", in which abstentions count at their price, or "cost".
             carried: (m,) figure of each query that the policy carries.
             trained_on: number of queries that the policy was tuned on.
         """
         expected, low, high = (policy.expected.get(f"{name}{end}") for end in ("", "_low", "_high"))
-        known = policy.expected.get("level") is not None
+        known, price = policy.expected.get("level") is not None, None
+        if name == "error":
+            expected, price = penalty(policy.expected), policy.expected.get("abstain_price")
+            trained_on, known = round(_PROMISE_SHARE * trained_on), known and price is None  # the interval is of errors
         interval = (float(low), float(high)) if known and low is not None and high is not None else None
-        queries = max(2, round(_PROMISE_SHARE * trained_on) if name == "error" else trained_on)
-        promise = SampleMean.estimate(carried, None if expected is None else float(expected), queries)
-        return cls(promise, interval=interval)
+        promise = SampleMean.estimate(carried, None if expected is None else float(expected), max(2, trained_on))
+        return cls(promise, interval=interval, abstain_price=price)
 
     @classmethod
     def of_rival(cls, promised: Rival, queries: int) -> Baseline:
@@ -558,4 +570,5 @@ class Baseline:
         if self.rival is not None:
             se = float(paired_error(values))
             return PrimaryFigure(now.mean, self.limit, se, p_value, now.n, before.n, rival=self.rival)
-        return PrimaryFigure(now.mean, before.mean, se, p_value, now.n, before.n, interval)
+        counts = now.n, before.n
+        return PrimaryFigure(now.mean, before.mean, se, p_value, *counts, interval, abstain_price=self.abstain_price)

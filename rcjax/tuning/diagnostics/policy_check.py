@@ -32,7 +32,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.goodness_of_fit.reliability import calibration_change, distribution_change
 from rcjax.policy.comparison import recorded_comparison
-from rcjax.policy.error_kind import ERRORS, ErrorKind, recorded_error_kind
+from rcjax.policy.error_kind import ERRORS, ErrorKind, penalised, recorded_error_kind
 from rcjax.policy.following import Bill
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, recorded_count, recorded_tuning
@@ -146,7 +146,8 @@ class PolicyCheck:
     models: tuple[ModelChange, ...]
     """Figures of each model."""
     error: PrimaryFigure
-    """Error of the policy beside its promise. For a ladder that follows its bill: its error while following."""
+    """Error of the policy beside its promise, with abstentions at their price. For a ladder that follows its bill: its
+    error while following."""
     money: PrimaryFigure
     """Bill at the position of a ladder; for a search by the paper's model, cost at the models' mean costs. For a ladder
     that follows its bill, the bill of its cheapest rung, beside the budget."""
@@ -164,7 +165,8 @@ class PolicyCheck:
     """Further remarks, in words."""
     followed: dict[str, float] | None = None
     """Figures of following the bill on these queries, in their order (`Stream.to_json`), with `budget`; `tuned`, the
-    position as tuned; and `error_tuned`, its error. None for a policy that does not follow its bill."""
+    position as tuned; and `error_tuned`, its error. Errors have abstentions at their price. None for a policy that does
+    not follow its bill."""
     unlabelled: int = 0
     """Number of the `n_queries` queries without a labelled answer."""
     error_kind: ErrorKind = ERRORS
@@ -357,7 +359,7 @@ def _judged_queries(policy: AbstractPolicy, log: Log) -> np.ndarray:
 class _QueryFigures:
     """The N queries of a log that all models answered, with the baselines of the primary figures."""
 
-    error: np.ndarray  # (N,) errors; for a ladder that follows its bill, errors of the stream
+    error: np.ndarray  # (N,) errors and abstentions at their price; of the stream if a ladder follows its bill
     money: np.ndarray  # (N,) cost; for a ladder that follows its bill, cost of its cheapest rung
     cost_as_tuned: np.ndarray  # (N,) cost at the position as tuned
     difference: np.ndarray  # (N,) errors minus today's; NaN without today's answer
@@ -392,19 +394,21 @@ def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _Qu
     before, now = replay_queries(policy, old), replay_queries(policy, new)
     trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))
     spec = recorded_tuning(policy).spec
-    by_model = not spec.is_by_labels
-    cost = _costs(now, by_model)
-    wrong, error_baseline = now.wrong, Baseline.of_promise(policy, "error", before.wrong, trained_on)
-    promised = Baseline.of_promise(policy, "cost", _costs(before, by_model), trained_on)
+    cost, carried_cost = (_costs(walked, not spec.is_by_labels) for walked in (now, before))
+    price = policy.expected.get("abstain_price")
+    error, carried_error = (penalised(walked.wrong, walked.abstained, price) for walked in (now, before))
+    error_baseline = Baseline.of_promise(policy, "error", carried_error, trained_on)
+    promised = Baseline.of_promise(policy, "cost", carried_cost, trained_on)
     money, money_baseline, stream, as_tuned = cost, promised, None, dict[str, float]()
     if policy.budget is not None and policy.follows:
         rungs = LadderReplay.of(policy, new)
         stream = rungs.stream(Bill.open(policy.budget))
-        as_tuned = {"tuned": policy.position, "error_tuned": float(wrong.mean()), "budget": policy.budget}
-        wrong, money, money_baseline = stream.wrong, rungs.spent[0], Baseline(None, policy.budget)
+        as_tuned = {"tuned": policy.position, "error_tuned": float(error.mean()), "budget": policy.budget}
+        error = penalised(stream.wrong, stream.abstained, price)
+        money, money_baseline = rungs.spent[0], Baseline(None, policy.budget)
     difference, difference_baseline = _compare_today(policy, new, log)
     baselines = error_baseline, money_baseline, difference_baseline, promised
-    return _QueryFigures(wrong, money, cost, difference, *baselines, spec, stream, as_tuned)
+    return _QueryFigures(error, money, cost, difference, *baselines, spec, stream, as_tuned)
 
 
 def _compare_today(policy: AbstractPolicy, new: Log, log: Log) -> tuple[np.ndarray, Baseline | None]:
@@ -510,6 +514,7 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, erro
     joined, followed = np.unique(weeks.ago[baseline]), None
     if figures.stream is not None:
         followed = Stream(*(column[rows] for column in figures.stream)).to_json() | figures.as_tuned
+        followed["error"] = compared.error.observed
     return _LastLook(compared, cost, primary, joined, alarms, weeks_since, followed)
 
 
