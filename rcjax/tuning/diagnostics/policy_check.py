@@ -69,7 +69,7 @@ from rcjax.tuning.replaying.comparing import (
     name_today,
     take_shared_queries,
 )
-from rcjax.tuning.replaying.replay import LadderReplay, QueryReplay, Stream, replay_queries
+from rcjax.tuning.replaying.replay import LadderReplay, Stream, replay_queries
 from rcjax.tuning.replaying.walk import calibrated_confidence, require_complete
 from rcjax.tuning.tune import retune
 
@@ -394,7 +394,7 @@ def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _Qu
     before, now = replay_queries(policy, old), replay_queries(policy, new)
     trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))
     spec = recorded_tuning(policy).spec
-    cost, carried_cost = (_costs(walked, not spec.is_by_labels) for walked in (now, before))
+    cost, carried_cost = (walked.promised_cost(spec.is_by_labels) for walked in (now, before))
     price = policy.expected.get("abstain_price")
     error, carried_error = (penalised(walked.wrong, walked.abstained, price) for walked in (now, before))
     error_baseline = Baseline.of_promise(policy, "error", carried_error, trained_on)
@@ -575,20 +575,6 @@ def _compare_model(name: str, old: _ModelAnswers, new: _ModelAnswers, j: int, so
 
 def _sample(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
     return values if len(values) <= MAX_CONFIDENCES else rng.choice(values, MAX_CONFIDENCES, replace=False)
-
-
-def _costs(replayed: QueryReplay, by_model: bool) -> np.ndarray:
-    """Return values whose mean is the cost of the kind that the search promises: (n,).
-
-    A search by labels promises bills, a search `by_model` costs at the models' mean costs. The latter values are the
-    influence function of the cost at mean prices: own calls, plus the effect on the means. So their sample variance
-    gives the right standard error.
-    """
-    if not by_model:
-        return replayed.spent
-    assert replayed.query_cost is not None  # the replay of a log has it
-    mean, share = replayed.query_cost.mean(1), replayed.asked.mean(1)
-    return replayed.cost_at_means + share @ (replayed.query_cost - mean[:, None])
 
 
 def _remarks(policy: AbstractPolicy, log: Log, shared: Overlap, replacement: Replacement | None) -> Iterator[str]:
