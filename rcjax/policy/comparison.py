@@ -52,7 +52,7 @@ class Rival(Record):
         saving_se: standard error of `cost` minus the cost of the policy, paired by query.
 
     >>> rival = Rival("large", "today", error=0.12, cost=2e-4, error_difference=0.003, se=0.006)
-    >>> rival.title, rival.gap("error"), rival.gap(), round(rival.upper, 4)
+    >>> rival.title, rival.gap_clause("error"), rival.gap_cell, round(rival.upper, 4)
     ("large alone, today's", '0.3 ± 0.6 points more error than', '+0.3 ± 0.6', 0.0129)
     """
 
@@ -74,15 +74,16 @@ class Rival(Record):
         """The rival with its role."""
         return f"{self.subject}, {_ROLES[self.role]}"
 
-    def gap(self, noun: str = "") -> str:
-        """Describe how much more, or less, the policy errs than the rival, in percentage points.
-
-        Args:
-            noun: noun of the kind of error, for a sentence that goes on with the rival; empty for a table, which
-                says "none" if the policy is the rival.
-        """
-        if not noun and self.error_difference == self.se == 0:
+    @property
+    def gap_cell(self) -> str:
+        """Difference of the policy's error from the rival's for a table, in points; "none" if the two are the same."""
+        if self.error_difference == self.se == 0:
             return "none"
+        size, side = _more_or_less(self.error_difference)
+        return f"{'+' if side == 'more' else '-' * bool(side)}{size} ± {100 * self.se:.1f}"
+
+    def gap_clause(self, noun: str) -> str:
+        """Describe the difference in a clause that goes on with the rival; `noun` is that of the kind of error."""
         return describe_gap(self.error_difference, self.se, noun)
 
     @property
@@ -92,23 +93,21 @@ class Rival(Record):
 
     def describe(self, money: Money, noun: str) -> str:
         """Describe the rival: its role, its cost, and how much more or less the policy errs."""
-        return f"{self.title}: {money.full(self.cost)}; the policy has {self.gap(noun)} it"
+        return f"{self.title}: {money.full(self.cost)}; the policy has {self.gap_clause(noun)} it"
 
 
-def describe_gap(difference: float, se: float, noun: str = "", number: str = "") -> str:
-    """Describe a difference of errors and its standard error in points, for a table or, with a noun, a sentence.
+def describe_gap(difference: float, se: float, noun: str, number: str = "") -> str:
+    """Describe a difference of errors and its standard error in points, in a clause that goes on with the rival.
 
     Args:
         difference, se: the difference and its standard error.
-        noun: noun of the counted quantity; empty for a table.
+        noun: noun of the counted quantity.
         number: the difference as a number of answers, in words; empty to leave it out.
 
-    >>> describe_gap(-0.005, 0.009), describe_gap(-0.005, 0.009, "error"), describe_gap(0.0, 0.001, "error")
-    ('-0.5 ± 0.9', '0.5 ± 0.9 points less error than', 'the same error (± 0.1 points) as')
+    >>> describe_gap(-0.005, 0.009, "error"), describe_gap(0.0, 0.001, "error")
+    ('0.5 ± 0.9 points less error than', 'the same error (± 0.1 points) as')
     """
     size, side = _more_or_less(difference)
-    if not noun:
-        return f"{'+' if side == 'more' else '-' * bool(side)}{size} ± {100 * se:.1f}"
     if not side:
         return f"the same {noun} (± {100 * se:.1f} points) as"
     return f"{size} ± {100 * se:.1f} points {side} {noun}{f' ({number})' * bool(number)} than"
@@ -305,7 +304,7 @@ class Comparison(Record):
     def rows(self, money: Money) -> list[tuple[str, str, str, str]]:
         """Return a table of the policy and its rivals: name, money, error, the policy's error minus the rival's."""
         policy = ("this policy", money.show(self.cost), percent(self.error), "")
-        rivals = ((rival.title, money.show(rival.cost), percent(rival.error), rival.gap()) for rival in self.rivals)
+        rivals = ((rival.title, money.show(rival.cost), percent(rival.error), rival.gap_cell) for rival in self.rivals)
         return [policy, *rivals]
 
     def last_error(self, error_kind: ErrorKind = ERRORS) -> str | None:
