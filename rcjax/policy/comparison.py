@@ -307,10 +307,10 @@ class Comparison(Record):
         rivals = ((rival.title, money.show(rival.cost), percent(rival.error), rival.gap_cell) for rival in self.rivals)
         return [policy, *rivals]
 
-    def last_error(self, error_kind: ErrorKind = ERRORS) -> str | None:
-        """Return a sentence with the costs of an error to a stricter and a cheaper policy; None if neither is known.
+    def describe_error_costs(self, error_kind: ErrorKind = ERRORS) -> str | None:
+        """Return what a stricter policy pays, and a cheaper one saves, per error; None if neither is known.
 
-        >>> Comparison(0.1, 1e-4, 300, True, (), next_error_cost=0.0112, last_error_cost=0.002).last_error()
+        >>> Comparison(0.1, 1e-4, 300, True, (), next_error_cost=0.0112, last_error_cost=0.002).describe_error_costs()
         'a stricter policy would pay $0.0112 for each error that it avoids; a cheaper one would save $0.00200 for ...'
         """
         unit = error_kind.unit.removeprefix("one ").removeprefix("a ")

@@ -379,7 +379,7 @@ def _with_policy(tuned: Tuned, is_assumed: bool) -> Tuned:
         policy=with_provenance(policy, **{COMPARISON: to_json_value(comparison)}),
         certificate=certificate,
         comparison=comparison,
-        notes=(*filter(None, (comparison.last_error(error_kind), guarantee)), *notes),
+        notes=(*filter(None, (comparison.describe_error_costs(error_kind), guarantee)), *notes),
     )
 
 

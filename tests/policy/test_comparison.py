@@ -107,7 +107,8 @@ def test_a_cascade_that_gains_nothing_is_doubted():
 
 def test_the_last_error_names_the_steps_that_there_are():
     said = [
-        Comparison(0.1, 1e-4, 300, True, (), *costs).last_error() for costs in ((), (2.0,), (None, 1.0), (2.0, 2.0))
+        Comparison(0.1, 1e-4, 300, True, (), *costs).describe_error_costs()
+        for costs in ((), (2.0,), (None, 1.0), (2.0, 2.0))
     ]
     stricter = "a stricter policy would pay $2.00 for each error that it avoids"
     cheaper = "a cheaper policy would save $1.00 for each error that it adds"
