@@ -161,7 +161,7 @@ class Comparison(Record):
         unsupported_gain: gain over the best single model for the budget, if held-out queries do not support it; None if
             they do, or if it is not known.
         abstain_price: errors that an abstention counts as; None if the policy does not abstain.
-        assumed: whether today's was not given: a default takes its place.
+        is_today_default: whether today's model is the default, not given.
     """
 
     error: Annotated[float, Between()]
@@ -173,7 +173,7 @@ class Comparison(Record):
     last_error_cost: Amount | None = None
     unsupported_gain: UnsupportedGain | None = None
     abstain_price: Amount | None = None
-    assumed: bool = False
+    is_today_default: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, with the saving beside each rival and the ends of both differences."""
@@ -250,7 +250,7 @@ class Comparison(Record):
         if today is None:
             return f"{error_kind.does(percent(self.error))} at {money.full(self.cost)}"
         if self.is_todays_policy:
-            return f"costs {money.full(self.cost)} as before{_ASSUMED * self.assumed}"
+            return f"costs {money.full(self.cost)} as before{_ASSUMED * self.is_today_default}"
         at = self._describe_errors(today, money, error_kind)
         saved, scale = today.cost - self.cost, max(today.cost, self.cost)
         if abs(saved) <= _COST_TOLERANCE * scale:
@@ -272,7 +272,7 @@ class Comparison(Record):
         size, side = _more_or_less(today.upper)
         worst = f"{size} points {side}{f' ({worst_number})' * bool(worst_number)}" if side else "the same"
         gap = describe_gap(today.error_difference, today.se, error_kind.noun, answers)
-        return f"{gap} {today.title}{_ASSUMED * self.assumed}; {WORST[self.fresh]} {worst}"
+        return f"{gap} {today.title}{_ASSUMED * self.is_today_default}; {WORST[self.fresh]} {worst}"
 
     def doubt(self) -> str | None:
         """Return a reason to prefer a single model to a cascade on the log tuned on; None if there is none.

@@ -414,7 +414,7 @@ def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _Qu
 def _compare_today(policy: AbstractPolicy, new: Log, log: Log) -> tuple[np.ndarray, Baseline | None]:
     """Return (the policy's errors minus today's, (N,), NaN without its answer; the margin, or the promised difference).
 
-    The baseline is None without both; a promise beside an assumed model of today does not count.
+    The baseline is None without both; a promise beside the default for today does not count.
     """
     spec, promised = recorded_tuning(policy).spec, recorded_comparison(policy.provenance)
     differences, today = np.full(int(new.complete.sum()), np.nan), spec.today
@@ -423,7 +423,7 @@ def _compare_today(policy: AbstractPolicy, new: Log, log: Log) -> tuple[np.ndarr
         return differences, None
     if spec.match is not None:
         baseline = Baseline(None, spec.match, rival=name_today(today))
-    elif promised is None or promised.assumed or promised.today is None or promised.is_todays_policy:
+    elif promised is None or promised.is_today_default or promised.today is None or promised.is_todays_policy:
         return differences, None
     else:
         baseline = Baseline.of_rival(promised.today, promised.n_queries)
