@@ -51,7 +51,7 @@ class Rival(Record):
         saving_se: standard error of `cost` minus the cost of the policy, paired by query.
 
     >>> rival = Rival("large", "today", error=0.12, cost=2e-4, error_difference=0.003, se=0.006)
-    >>> rival.title, rival.gap("error"), rival.gap()
+    >>> rival.title, rival.gap_clause("error"), rival.gap_cell
     ("large alone, today's", '0.3 ± 0.6 points more error than', '+0.3 ± 0.6')
     """
 
@@ -73,15 +73,16 @@ class Rival(Record):
         """The rival with its role."""
         return f"{self.subject}, {_ROLES[self.role]}"
 
-    def gap(self, noun: str = "") -> str:
-        """Describe how much more, or less, the policy errs than the rival, in percentage points.
-
-        Args:
-            noun: noun of the kind of error, for a sentence that goes on with the rival; empty for a table, which
-                says "none" if the policy is the rival.
-        """
-        if not noun and self.error_difference == self.se == 0:
+    @property
+    def gap_cell(self) -> str:
+        """Difference of the policy's error from the rival's for a table, in points; "none" if the two are the same."""
+        if self.error_difference == self.se == 0:
             return "none"
+        sign = "" if _is_same(self.error_difference) else "+-"[self.error_difference < 0]
+        return f"{sign}{abs(100 * self.error_difference):.1f} ± {100 * self.se:.1f}"
+
+    def gap_clause(self, noun: str) -> str:
+        """Describe the difference in a clause that goes on with the rival; `noun` is that of the kind of error."""
         return describe_gap(self.error_difference, self.se, noun)
 
     @property
@@ -91,7 +92,7 @@ class Rival(Record):
 
     def describe(self, money: Money, noun: str) -> str:
         """Describe the rival: its role, its cost, and how much more or less the policy errs."""
-        return f"{self.title}: {money.full(self.cost)}; the policy has {self.gap(noun)} it"
+        return f"{self.title}: {money.full(self.cost)}; the policy has {self.gap_clause(noun)} it"
 
 
 def upper_after_choice(difference: float, se: float) -> float:
@@ -114,19 +115,17 @@ def upper_after_choice(difference: float, se: float) -> float:
     return shown if shown <= 0 else max(difference, 0.0) + Z_ONE_SIDED_90 * se
 
 
-def describe_gap(difference: float, se: float, noun: str = "", number: str = "") -> str:
-    """Describe a difference of errors and its standard error in points, for a table or, with a noun, a sentence.
+def describe_gap(difference: float, se: float, noun: str, number: str = "") -> str:
+    """Describe a difference of errors and its standard error in points, in a clause that goes on with the rival.
 
     Args:
         difference, se: the difference and its standard error.
-        noun: noun of the counted quantity; empty for a table.
+        noun: noun of the counted quantity.
         number: the difference as a number of answers, in words; empty to leave it out.
 
-    >>> describe_gap(-0.005, 0.009), describe_gap(-0.005, 0.009, "error"), describe_gap(0.0, 0.001, "error")
-    ('-0.5 ± 0.9', '0.5 ± 0.9 points less error than', 'the same error (± 0.1 points) as')
+    >>> describe_gap(-0.005, 0.009, "error"), describe_gap(0.0, 0.001, "error")
+    ('0.5 ± 0.9 points less error than', 'the same error (± 0.1 points) as')
     """
-    if not noun:
-        return f"{'' if _is_same(difference) else '+-'[difference < 0]}{abs(100 * difference):.1f} ± {100 * se:.1f}"
     if _is_same(difference):
         return f"the same {noun} (± {100 * se:.1f} points) as"
     return f"{describe_points(difference, se)} {noun}{f' ({number})' * bool(number)} than"
@@ -179,7 +178,7 @@ class Comparison(Record):
         unsupported_gain: gain over the best single model for the budget, if held-out queries do not support it; None if
             they do, or if it is not known.
         abstain_price: errors that an abstention counts as; None if the policy does not abstain.
-        assumed: whether today's was not given: a default takes its place.
+        is_today_default: whether today's model is the default, not given.
     """
 
     error: Annotated[float, Between()]
@@ -191,7 +190,7 @@ class Comparison(Record):
     last_error_cost: Amount | None = None
     unsupported_gain: UnsupportedGain | None = None
     abstain_price: Amount | None = None
-    assumed: bool = False
+    is_today_default: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, with the saving beside each rival and the ends of both differences."""
@@ -273,7 +272,7 @@ class Comparison(Record):
         if today is None:
             return f"{error_kind.does(percent(self.error))} at {money.full(self.cost)}"
         if self.is_todays_policy:
-            return f"costs {money.full(self.cost)} as before{_ASSUMED * self.assumed}"
+            return f"costs {money.full(self.cost)} as before{_ASSUMED * self.is_today_default}"
         at = self._describe_errors(today, money, error_kind)
         saved, scale = today.cost - self.cost, max(today.cost, self.cost)
         if abs(saved) <= _COST_TOLERANCE * scale:
@@ -296,7 +295,7 @@ class Comparison(Record):
         worst = f"{describe_points(upper)}{f' ({worst_number})' * bool(worst_number)}"
         worst = "the same" if _is_same(upper) else worst
         gap = describe_gap(today.error_difference, today.se, error_kind.noun, answers)
-        return f"{gap} {today.title}{_ASSUMED * self.assumed}; {WORST[self.fresh]} {worst}"
+        return f"{gap} {today.title}{_ASSUMED * self.is_today_default}; {WORST[self.fresh]} {worst}"
 
     def doubt(self) -> str | None:
         """Return a reason to prefer a single model to a cascade on the log tuned on; None if there is none.
@@ -328,13 +327,13 @@ class Comparison(Record):
     def rows(self, money: Money) -> list[tuple[str, str, str, str]]:
         """Return a table of the policy and its rivals: name, money, error, the policy's error minus the rival's."""
         policy = ("this policy", money.show(self.cost), percent(self.error), "")
-        rivals = ((rival.title, money.show(rival.cost), percent(rival.error), rival.gap()) for rival in self.rivals)
+        rivals = ((rival.title, money.show(rival.cost), percent(rival.error), rival.gap_cell) for rival in self.rivals)
         return [policy, *rivals]
 
-    def last_error(self, error_kind: ErrorKind = ERRORS) -> str | None:
-        """Return a sentence with the costs of an error to a stricter and a cheaper policy; None if neither is known.
+    def describe_error_costs(self, error_kind: ErrorKind = ERRORS) -> str | None:
+        """Return what a stricter policy pays, and a cheaper one saves, per error; None if neither is known.
 
-        >>> Comparison(0.1, 1e-4, 300, True, (), next_error_cost=0.0112, last_error_cost=0.002).last_error()
+        >>> Comparison(0.1, 1e-4, 300, True, (), next_error_cost=0.0112, last_error_cost=0.002).describe_error_costs()
         'a stricter policy would pay $0.0112 for each error that it avoids; a cheaper one would save $0.00200 for ...'
         """
         unit = error_kind.unit.removeprefix("one ").removeprefix("a ")

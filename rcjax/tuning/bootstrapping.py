@@ -206,7 +206,7 @@ def _sampling_error_and_optimism(
 def _bands(frontier: Frontier, log: Log, sampling_error: LossTerms, optimism: LossTerms | None, level: float) -> Bands:
     """Make the intervals around every point; `optimism` is None if the search was not repeated."""
     replayed = replay(frontier, log.comparable)
-    bill = replayed.spent if frontier.is_by_labels else replayed.cost  # the same kind of cost as the frontier's
+    bill = replayed.promised_cost(frontier.is_by_labels)
     labels = max(2, round(float(log.labelled[log.complete].mean(1).sum())))  # complete queries with a label
     on_log = [np.asarray(figure, float) for figure in (replayed.error, bill, replayed.abstention)]
     middle = on_log if optimism is None else [figure + more for figure, more in zip(on_log, optimism, strict=True)]

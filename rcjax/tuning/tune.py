@@ -295,13 +295,13 @@ def tune_in_stages(
     if spec.segment is not None and log.segment is None:
         advice = f"add them with rcjax.logs.with_segments(log, source, {spec.segment!r})"
         raise LogError(f"{log.source}: the log has no segments: {advice}")
-    is_assumed = spec.today is None
+    is_today_default = spec.today is None
     if spec.confidence is not None:
         log, held_out = hold_out(log, held_out, spec)
     spec = dataclasses.replace(spec, today=resolve_today(log, spec.today))  # before the held-out queries are seen
     tuned = _search(log, held_out, spec, stage)
     try:
-        return _with_policy(tuned, is_assumed)
+        return _with_policy(tuned, is_today_default)
     except InfeasibleError as problem:
         if spec.max_seconds is not None:
             problem.args = (f"{problem} (among the policies that take {spec.max_seconds})",)
@@ -366,20 +366,23 @@ def resolve_today(log: Log, today: ModelOrPolicy | None) -> ModelOrPolicy:
     return today
 
 
-def _with_policy(tuned: Tuned, is_assumed: bool) -> Tuned:
-    """Add the policy for the target, if there is one, with its comparison and notes; `is_assumed`: today's is."""
+def _with_policy(tuned: Tuned, is_today_default: bool) -> Tuned:
+    """Add the policy for the target, if there is one, with its comparison and notes
+
+    `is_today_default`: today's model is the default, not given.
+    """
     if tuned.target is None:
         return tuned
     policy, certificate, notes = _choose_policy(tuned)
     comparison, error_kind = tuned.compare(policy, tuned.target), tuned.log.error_kind
-    comparison = dataclasses.replace(comparison, assumed=is_assumed)
+    comparison = dataclasses.replace(comparison, is_today_default=is_today_default)
     guarantee = None if certificate is None else certificate.describe(error_kind.noun)
     return dataclasses.replace(
         tuned,
         policy=with_provenance(policy, **{COMPARISON: to_json_value(comparison)}),
         certificate=certificate,
         comparison=comparison,
-        notes=(*filter(None, (comparison.last_error(error_kind), guarantee)), *notes),
+        notes=(*filter(None, (comparison.describe_error_costs(error_kind), guarantee)), *notes),
     )
 
 

@@ -32,7 +32,10 @@ SENTENCES = [
         {"more": -4e-4},
         "saves $15,000 of $20,000 a month (75 %), at the same error (± 0.6 points) as large alone, today's",
     ),
-    ({"assumed": True, "fresh": True}, f"saves $15,000 of $20,000 a month (75 %), {MORE} (assumed: give --today); at"),
+    (
+        {"is_today_default": True, "fresh": True},
+        f"saves $15,000 of $20,000 a month (75 %), {MORE} (assumed: give --today); at",
+    ),
     ({"more": 0.0, "se": 0.0, "cost": 2e-4}, "costs $20,000 a month as before"),
     ({"cost": 0.0, "today": 0.0}, "costs the same, $0 a month, at "),
     ({"today": 0.0}, "costs $5,000 instead of $0 a month, at "),
@@ -63,9 +66,9 @@ def test_the_headline_says_the_worst_case_and_once_that_todays_is_assumed():
         how = "95 %" if fresh else "in 9 logs of 10"
         said = beside(more, fresh=fresh).headline(MILLION)
         assert said.endswith(f"large alone, today's; at worst ({how}) {worst}")
-    said = beside(assumed=True).headline(MONTH)
+    said = beside(is_today_default=True).headline(MONTH)
     assert "large alone, today's (assumed: give --today); at worst (in 9 logs of 10)" in said
-    assert beside(0.0, 0.0, 2e-4, assumed=True).headline(MONTH).endswith("as before (assumed: give --today)")
+    assert beside(0.0, 0.0, 2e-4, is_today_default=True).headline(MONTH).endswith("as before (assumed: give --today)")
 
 
 def test_errors_are_counted_for_the_period_of_the_money():
@@ -114,7 +117,8 @@ def test_a_cascade_that_gains_nothing_is_doubted():
 
 def test_the_last_error_names_the_steps_that_there_are():
     said = [
-        Comparison(0.1, 1e-4, 300, True, (), *costs).last_error() for costs in ((), (2.0,), (None, 1.0), (2.0, 2.0))
+        Comparison(0.1, 1e-4, 300, True, (), *costs).describe_error_costs()
+        for costs in ((), (2.0,), (None, 1.0), (2.0, 2.0))
     ]
     stricter = "a stricter policy would pay $2.00 for each error that it avoids"
     cheaper = "a cheaper policy would save $1.00 for each error that it adds"
@@ -140,7 +144,7 @@ def test_the_table_has_the_figures_of_the_headline():
 
 def test_a_comparison_comes_back_from_its_json():
     comparison = beside(
-        next_error_cost=0.0112, assumed=True, unsupported_gain=UnsupportedGain("large", 0.004, -0.02, 0.01)
+        next_error_cost=0.0112, is_today_default=True, unsupported_gain=UnsupportedGain("large", 0.004, -0.02, 0.01)
     )
     data = json.loads(json.dumps(to_json_value(comparison)))
     assert read_value(Comparison, data, "") == comparison == recorded_comparison({"comparison": data})

@@ -128,7 +128,7 @@ def test_a_policy_in_service_that_stays_is_one_to_use_and_to_check(log, follows,
     check = rcjax.check_policy(policy, rcjax.sample_log(384, seed=2).select(MODELS))
     assert next(one.figure for one in check.findings if one.name == "difference") == pytest.approx(0.0, abs=1e-12)
     assert "the policy answers as the policy in service does, within the margin of 0 points" in check.decision.sentence
-    assert tuned.comparison.today.gap() == "none"
+    assert tuned.comparison.today.gap_cell == "none"
 
 
 def test_a_check_beside_a_policy_that_follows_its_bill_says_one_difference(log):

@@ -411,18 +411,18 @@ def _compare(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log, lam: 
 def _broken_promise(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log) -> str | None:
     """Say in words if the new policy breaks its promise on the queries that the policy in service carries; else None.
 
-    The promise is broken if the new error there exceeds both the promise and the old policy's error by two points, and
-    significantly so (one-sided, 5 %).
+    The promise is broken if the new error there, abstentions at their price, exceeds both the promise and the old
+    policy's error by two points, and significantly so (one-sided, 5 %).
     """
     if policy.provenance.get("kept_sample") is None or not policy.calibrations:
         return None
     carried = carried_log(policy)
     try:
         carried = carried.take(carried.select([*{*policy.models, *new_policy.models}]).complete)
-        new, old = (replay_queries(subject, carried).wrong for subject in (new_policy, policy))
+        new, old = (QueryLosses.as_tuned(subject, carried).penalty for subject in (new_policy, policy))
     except LogError:  # it lacks a model, or answers that the policies compare
         return None
-    promised = new_policy.expected.get("error")
+    promised = penalty(new_policy.expected)
     bar = max(old.mean(), 0.0 if promised is None else promised)
     spread = max(new.std(), math.sqrt(max(bar * (1 - bar), 0.0))) / math.sqrt(len(new))
     if new.mean() - bar <= max(_MIN_EXCESS, Z_ONE_SIDED_95 * spread):
@@ -513,7 +513,7 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
         evidence: figures and findings of the policy on a log.
         replacement: gain of a retuned policy; None if that was not tested.
     """
-    error, findings = evidence.error, evidence.findings
+    figures, findings = evidence.figures.in_order, evidence.findings
     biased = [finding.advice for finding in evidence.sample if finding.verdict == "bad"]
     verdicts = [finding.verdict for finding in findings]
     sentence = evidence.describe()
@@ -529,7 +529,7 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
         advice = "look at labels, prompts and provider first, then check again"
         return PolicyDecision("something else has changed", sentence, False, advice, (_WOULD_LEARN,))
     if broken:
-        pairs = zip(evidence.figures, findings, strict=True)
+        pairs = zip(figures, findings, strict=True)
         rivals = [figure.rival for figure, finding in pairs if finding.verdict == "bad" and figure.rival is not None]
         instead = f"use {rivals[0]}" if rivals else "keep the policy"
         advice = "tune again" if tune_again else f"see what has changed, and {instead}: nothing better is shown yet"
@@ -540,7 +540,7 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
     over_limit = replacement is not None and replacement.exceeds  # whose promise was too uncertain to be broken
     if "doubtful" in verdicts or over_limit:
         state, sentence = "doubtful", f"{sentence}; {evidence.describe_doubt()}"
-    elif error.gap < 0 and error.n_expected and error.p_value > _SURELY_LESS:
+    elif figures[0].gap < 0 and figures[0].n_expected and figures[0].p_value > _SURELY_LESS:
         state = "better than expected"
     if tune_again and over_limit:
         advice = "tune again, to keep the limit"

@@ -341,7 +341,7 @@ def compare_frontier(comparisons: Sequence[tuple[Frontier, Log]], trained_on: in
         error, abstention = np.asarray(replayed.error), np.asarray(replayed.abstention)
         observed = {
             "error": penalised(error, abstention, frontier.abstain_price),
-            "cost": replayed.spent if frontier.is_by_labels else replayed.cost,
+            "cost": replayed.promised_cost(frontier.is_by_labels),
         }
         promised = {"predicted_error": frontier.penalty, "predicted_cost": frontier.cost}
         rows.append({"lam": frontier.lam} | promised | observed)

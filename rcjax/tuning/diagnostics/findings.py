@@ -31,6 +31,7 @@ from rcjax.logs.oddities import find_unsure, measure_unevenness
 from rcjax.model.goodness_of_fit.reliability import Change, SampleMean, excess_over_limit, holm_adjusted, rise_of_mean
 from rcjax.policy.comparison import Rival, describe_gap, upper_after_choice
 from rcjax.policy.error_kind import ERRORS, ErrorKind
+from rcjax.policy.ladder import penalty
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec
 from rcjax.tuning.replaying.comparing import paired_error
@@ -323,6 +324,13 @@ class PrimaryFigure:
     """Interval that the policy records for its promise; None without one."""
     rival: str | None = None
     """Name of the rival that the figure is a difference from, on the same queries; None if it is no difference."""
+    abstain_price: float | None = None
+    """Errors that an abstention counts as in an error; None if the policy does not abstain."""
+
+    def describe_rate(self, error_kind: ErrorKind) -> str:
+        """Describe an error in words, with the price of an abstention if there is one."""
+        counted = "" if self.abstain_price is None else f" (an abstention counts as {100 * self.abstain_price:.4g} %)"
+        return f"{error_kind.does(percent(self.observed))}{counted}"
 
     @property
     def gap(self) -> float:
@@ -339,11 +347,11 @@ class PrimaryFigure:
         """Whether most of the standard error comes from the queries tuned on, which are fewer than those of the log."""
         return 0 < self.n_expected < 0.8 * self.n
 
-    def error_finding(self, error_kind: ErrorKind = ERRORS, *, is_third: bool = False) -> Finding:
-        """Return the finding on an error, or a difference from a rival; `is_third`: on the third primary figure."""
-        kind, figure = FINDING_KINDS["own error" if is_third else "error"], self.gap
+    def error_finding(self, name: str, error_kind: ErrorKind = ERRORS) -> Finding:
+        """Return the finding `name` on an error, or on a difference from a rival."""
+        kind, figure = FINDING_KINDS[name], self.gap
         if self.rival is not None:
-            kind, figure = FINDING_KINDS["worst difference" if is_third else "difference"], self.observed
+            figure = self.observed
             kind = dataclasses.replace(kind, limits=Limits(*(self.expected + limit for limit in kind.limits)))
             advice = (
                 f"the policy has {describe_points(self.observed)} {error_kind.noun} than {self.rival}, where "
@@ -353,7 +361,7 @@ class PrimaryFigure:
             expected = percent(self.expected)
             if self.interval is not None:
                 expected += f" ({' to '.join(percent(end) for end in self.interval)})"
-            advice = f"the policy {error_kind.does(percent(self.observed))}, where {expected} was expected"
+            advice = f"the policy {self.describe_rate(error_kind)}, where {expected} was expected"
         return kind.finding("", figure, advice, p_value=self.p_value, noun=error_kind.noun)
 
     def money_finding(self, spec: Spec) -> Finding:
@@ -373,15 +381,42 @@ class PrimaryFigure:
         return FINDING_KINDS[name].finding("", self.rise, advice, p_value=self.p_value)
 
 
+class PrimaryFigures(NamedTuple):
+    """The primary figures of a policy on a log."""
+
+    error: PrimaryFigure
+    """Error of the policy."""
+    money: PrimaryFigure
+    """Bill of the policy beside its promise, or of its cheapest rung beside the budget."""
+    difference: PrimaryFigure | None = None
+    """Error minus today's, beside the margin or the worst promised; None without either."""
+
+    @property
+    def has_margin(self) -> bool:
+        """Whether the difference from today's stands beside a margin."""
+        return self.difference is not None and not self.difference.n_expected
+
+    @property
+    def in_order(self) -> list[PrimaryFigure]:
+        """The figures in the order of their findings: with a margin, the difference is the first and the error last."""
+        figures = [self.error, self.money, *([] if self.difference is None else [self.difference])]
+        return figures[::-1] if self.has_margin else figures
+
+    def find(self, spec: Spec, error_kind: ErrorKind = ERRORS) -> list[Finding]:
+        """Return the findings on the figures, without verdicts; `spec` has the options of the tuning."""
+        names = ("difference", "own error") if self.has_margin else ("error", "worst difference")
+        first, money, *third = self.in_order
+        thirds = [figure.error_finding(names[1], error_kind) for figure in third]
+        return [first.error_finding(names[0], error_kind), money.money_finding(spec), *thirds]
+
+
 class DecisionGrounds(NamedTuple):
     """The figures and findings that a decision on a policy rests on."""
 
-    error: PrimaryFigure
-    """Error of the policy, or its difference from a rival."""
-    money: PrimaryFigure
-    """Bill of the policy beside its promise, or of its cheapest rung beside the budget."""
+    figures: PrimaryFigures
+    """The primary figures."""
     findings: Sequence[Finding]
-    """The findings on error, money and the figure `beside` them, assessed together."""
+    """The findings on the primary figures in their order, assessed together."""
     sample: Sequence[Finding]
     """Findings on whether the log is a fair sample."""
     unit: Money
@@ -394,15 +429,8 @@ class DecisionGrounds(NamedTuple):
     """Number of queries that the policy was tuned on."""
     bill: float = 0.0
     """Bill of a ladder that follows its bill."""
-    beside: PrimaryFigure | None = None
-    """Own error of a policy with a margin, or its difference from today's beside the worst promised; None without."""
     looks: int = 1
     """Looks per year."""
-
-    @property
-    def figures(self) -> list[PrimaryFigure]:
-        """The primary figures, in the order of the findings."""
-        return [self.error, self.money, *([] if self.beside is None else [self.beside])]
 
     @property
     def else_has_changed(self) -> bool:
@@ -412,22 +440,23 @@ class DecisionGrounds(NamedTuple):
 
     def describe(self) -> str:
         """Describe in words the primary figures; the third one only beyond its limit."""
-        error, money, *third = self.findings
-        parts = [self._describe_error(self.error, error), self._describe_money()]
-        if self.else_has_changed and self.beside is not None:
-            rate, promised = self.error_kind.does(percent(self.beside.observed)), percent(self.beside.expected)
-            as_much = f"{promised} when tuned, and {self.error.rival} as much more"
-            parts[0] = f"the policy {rate}, {as_much}: look at labels, prompts and provider first"
+        first, (_, money), *third = zip(self.figures.in_order, self.findings, strict=True)
+        parts, (error, _, difference) = [self._describe_error(*first), self._describe_money()], self.figures
+        if self.else_has_changed and difference is not None:
+            as_much = f"{percent(error.expected)} when tuned, and {difference.rival} as much more"
+            first_of_all = "look at labels, prompts and provider first"
+            parts[0] = f"the policy {error.describe_rate(self.error_kind)}, {as_much}: {first_of_all}"
             return "; ".join(parts[: 1 if money.verdict == "fine" else 2])
-        if self.beside is not None and third[0].verdict != "fine":
-            parts.insert(1, self._describe_error(self.beside, third[0]).replace("the policy", "it", 1))
+        for figure, finding in third:
+            if finding.verdict != "fine":
+                parts.insert(1, self._describe_error(figure, finding).replace("the policy", "it", 1))
         return "; ".join(parts)
 
     def _describe_error(self, error: PrimaryFigure, finding: Finding) -> str:
         chance = self._chance(finding)
         if error.rival is None:
             than = describe_points(error.gap, error.se)
-            rate = f"the policy {self.error_kind.does(percent(error.observed))}"
+            rate = f"the policy {error.describe_rate(self.error_kind)}"
             return f"{rate}, {than} than the {percent(error.expected)} expected{chance}"
         against = f"the policy has {describe_gap(error.observed, error.se, self.error_kind.noun)} {error.rival}"
         if finding.name == "worst difference":
@@ -438,7 +467,7 @@ class DecisionGrounds(NamedTuple):
         return f"{against} on the same queries{margin * (error.observed > 0)}{chance}"
 
     def _describe_money(self) -> str:
-        money, finding, unit = self.money, self.findings[1], self.unit
+        money, finding, unit = self.figures.money, self.findings[1], self.unit
         if finding.name != "budget":
             rise = f"{percent(abs(money.rise))} {'more' if money.rise >= 0 else 'less'}"
             than = f"{rise} than the ${unit.show(money.expected)} expected{self._chance(finding)}"
@@ -460,7 +489,7 @@ class DecisionGrounds(NamedTuple):
         above = "" if finding.name in ("difference", "worst difference") else f"above the limit of {limit}, "
         if self.looks == 1:
             return f" ({above}p = {finding.p_value:.2g})"
-        alone = holm_adjusted([figure.p_value for figure in self.figures])[self.findings.index(finding)]
+        alone = holm_adjusted([figure.p_value for figure in self.figures.in_order])[self.findings.index(finding)]
         looks = f"{self.looks} weekly looks" if self.looks == WEEKLY else f"{self.looks} looks a year"
         return f" ({above}p = {alone:.2g} by these queries alone; {finding.p_value:.2g} as one of {looks}, --looks)"
 
@@ -471,17 +500,18 @@ class DecisionGrounds(NamedTuple):
             tuned_on = count(self.tuned_on, "query")
             return f"that may be chance: the {tuned_on} that the policy was tuned on are too few to tell"
         few = f"that may be chance: the {doubted.n:,} {noun} of this log are too few to tell"
-        if doubted.n_expected or doubted is self.money or doubted.gap <= doubted.se / 2:
+        if doubted.n_expected or doubted is self.figures.money or doubted.gap <= doubted.se / 2:
             return few
-        level = 1 - (1 - ALARM / len(self.figures)) ** (1 / separate_looks(self.looks))
+        level = 1 - (1 - ALARM / len(self.findings)) ** (1 / separate_looks(self.looks))
         needed = float(f"{doubted.n * (NormalDist().inv_cdf(1 - level) * doubted.se / doubted.gap) ** 2:.2g}")
         return f"{few}; at this excess some {needed:,.0f}{f' in {WINDOW} weeks' * (self.looks == WEEKLY)} would"
 
     @property
     def doubted(self) -> PrimaryFigure:
-        """The first figure that is doubtful; else the error."""
-        pairs = zip(self.figures, self.findings, strict=True)
-        return next((figure for figure, finding in pairs if finding.verdict == "doubtful"), self.error)
+        """The first figure that is doubtful; else the first."""
+        figures = self.figures.in_order
+        pairs = zip(figures, self.findings, strict=True)
+        return next((figure for figure, finding in pairs if finding.verdict == "doubtful"), figures[0])
 
 
 def relative(observed: float, expected: float) -> float:
@@ -507,6 +537,8 @@ class Baseline:
     """Interval that the policy records for its promise; None without one."""
     rival: str | None = None
     """Name of the rival that the figure is a difference from; None if it is no difference."""
+    abstain_price: float | None = None
+    """Errors that an abstention counts as in an error; None if the policy does not abstain."""
 
     @classmethod
     def of_promise(cls, policy: AbstractPolicy, name: str, carried: np.ndarray, trained_on: int) -> Baseline:
@@ -514,16 +546,18 @@ class Baseline:
 
         Args:
             policy: the policy.
-            name: "error" or "cost".
+            name: "error", in which abstentions count at their price, or "cost".
             carried: (m,) figure of each query that the policy carries.
             trained_on: number of queries that the policy was tuned on.
         """
         expected, low, high = (policy.expected.get(f"{name}{end}") for end in ("", "_low", "_high"))
-        known = policy.expected.get("level") is not None
+        known, price = policy.expected.get("level") is not None, None
+        if name == "error":
+            expected, price = penalty(policy.expected), policy.expected.get("abstain_price")
+            trained_on, known = round(_PROMISE_SHARE * trained_on), known and price is None  # the interval is of errors
         interval = (float(low), float(high)) if known and low is not None and high is not None else None
-        queries = max(2, round(_PROMISE_SHARE * trained_on) if name == "error" else trained_on)
-        promise = SampleMean.estimate(carried, None if expected is None else float(expected), queries)
-        return cls(promise, interval=interval)
+        promise = SampleMean.estimate(carried, None if expected is None else float(expected), max(2, trained_on))
+        return cls(promise, interval=interval, abstain_price=price)
 
     @classmethod
     def of_rival(cls, promised: Rival, queries: int) -> Baseline:
@@ -550,4 +584,5 @@ class Baseline:
         if self.rival is not None:
             se = float(paired_error(values))
             return PrimaryFigure(now.mean, self.limit, se, p_value, now.n, before.n, rival=self.rival)
-        return PrimaryFigure(now.mean, before.mean, se, p_value, now.n, before.n, interval)
+        counts = now.n, before.n
+        return PrimaryFigure(now.mean, before.mean, se, p_value, *counts, interval, abstain_price=self.abstain_price)

@@ -5,9 +5,9 @@ and a year of weekly looks has many false alarms. So a look takes the last eight
 an alarm join the queries tuned on; they do not overlap with the window. Looks at overlapping windows are dependent: 52
 of them count as forty separate looks. A log without times is looked at once.
 
-The error of the policy and its money are primary, and decide. With a margin, the error is the difference from today's,
-and the policy's own error is a third primary figure: today's may fail as well. Without one, the third figure is the
-difference from today's beside the worst that the tuning printed. All share the level of the alarm. The other figures
+The error of the policy and its money are primary, and decide, and so does the difference from today's error: beside the
+margin, with the error in second place, as today's may fail as well; or without a margin beside the worst that the
+tuning printed. All share the level of the alarm. The other figures
 explain: calibration and confidences of each model, labels, the gain of tuning again. A figure has drifted if it is
 beyond its limit *and* chance does not explain it. So a small change does not alarm in a log of any size. If nothing has
 changed, the share of logs, or of years of looks, with an alarm is at most its level.
@@ -33,7 +33,7 @@ from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.goodness_of_fit.reliability import Change, calibration_change, distribution_change
 from rcjax.policy.bills import Bill
 from rcjax.policy.comparison import recorded_comparison
-from rcjax.policy.error_kind import ERRORS, ErrorKind, recorded_error_kind
+from rcjax.policy.error_kind import ERRORS, ErrorKind, penalised, recorded_error_kind
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, recorded_count, recorded_tuning
 from rcjax.tuning.certify import Overlap, overlap
@@ -54,6 +54,7 @@ from rcjax.tuning.diagnostics.findings import (
     Finding,
     FindingVerdict,
     PrimaryFigure,
+    PrimaryFigures,
     assess_sample,
     assess_together,
     confidence_finding,
@@ -69,7 +70,7 @@ from rcjax.tuning.replaying.comparing import (
     name_today,
     take_shared_queries,
 )
-from rcjax.tuning.replaying.replay import LadderReplay, QueryReplay, Stream, replay_queries
+from rcjax.tuning.replaying.replay import LadderReplay, Stream, replay_queries
 from rcjax.tuning.replaying.walk import calibrated_confidence, require_complete
 from rcjax.tuning.tune import retune
 
@@ -140,16 +141,15 @@ class PolicyCheck:
     models: tuple[ModelChange, ...]
     """Figures of each model."""
     error: PrimaryFigure
-    """Error of the policy, or its difference from today's where a margin was promised. For a ladder that follows its
-    bill: its error while following."""
+    """Error of the policy beside its promise, with abstentions at their price. For a ladder that follows its bill: its
+    error while following."""
     money: PrimaryFigure
     """Bill at the position of a ladder; for a search by the paper's model, cost at the models' mean costs. For a ladder
     that follows its bill, the bill of its cheapest rung, beside the budget."""
     cost_as_tuned: PrimaryFigure
     """Cost at the position as tuned, beside its promise; the same as `money` unless the policy follows its bill."""
-    beside: PrimaryFigure | None
-    """With a margin, the policy's own error beside its promise; without one, its difference from today's beside the
-    worst promised. None without either."""
+    difference: PrimaryFigure | None
+    """Error of the policy minus today's, beside the margin or, without one, the worst promised; None without either."""
     replacement: Replacement | None
     """Gain of a retuned policy, and whether `rcjax retune` would write it; None if that was not tested."""
     findings: tuple[Finding, ...]
@@ -160,7 +160,8 @@ class PolicyCheck:
     """Further remarks, in words."""
     followed: dict[str, float] | None = None
     """Figures of following the bill on these queries, in their order (`Stream.to_json`), with `budget`; `tuned`, the
-    position as tuned; and `error_tuned`, its error. None for a policy that does not follow its bill."""
+    position as tuned; and `error_tuned`, its error. Errors have abstentions at their price. None for a policy that does
+    not follow its bill."""
     unlabelled: int = 0
     """Number of the `n_queries` queries without a labelled answer."""
     error_kind: ErrorKind = ERRORS
@@ -193,7 +194,7 @@ class PolicyCheck:
         fields["findings"] = [finding.to_json() for finding in self.findings]
         fields["replacement"] = self.replacement and self.replacement.to_json()
         fields |= {"decision": self.decision.to_json(), "error_kind": self.error_kind.noun}
-        fields["beside"] = self.beside and dataclasses.asdict(self.beside)
+        fields["difference"] = self.difference and dataclasses.asdict(self.difference)
         return {"drifted": self.drifted, "verdict": self.verdict} | as_json_values(fields)
 
 
@@ -220,10 +221,10 @@ def check_policy(
     """Check whether a policy is still right on a fresh log, whose queries it was not tuned on.
 
     The error and the cost of the policy are tested against their promises, one-sided, with the sampling errors of both
-    logs. The difference from today's is tested beside the margin, and the policy's own error then too, or beside the
-    worst promised. Improvements are no alarm, and the figures share the level. A ladder is judged by its expected error
-    and cost on each query, without the noise of the draw between two rungs. If the ladder follows its bill, its error
-    is the error within its budget, and its cost has drifted if its cheapest rung costs more than the budget.
+    logs. The difference from today's is tested beside the margin or, without one, the worst promised. Improvements are
+    no alarm, and the figures share the level. A ladder is judged by its expected error and cost on each query, without
+    the noise of the draw between two rungs. If the ladder follows its bill, its error is the error within its budget,
+    and its cost has drifted if its cheapest rung costs more than the budget.
 
     The calibration and the distribution of each model's confidences are tested too, as an explanation, with p-values
     adjusted among themselves.
@@ -270,15 +271,13 @@ def check_policy(
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
-        n_queries=last_look.error.n,
+        n_queries=last_look.figures.error.n,
         carried=old.n_queries,
         tuned_on=evidence.tuned_on,
         window=last_look.describe_window(weeks, looks, int(unalarmed.sum())),
         models=models,
-        error=last_look.error,
-        money=last_look.money,
+        **last_look.figures._asdict(),
         cost_as_tuned=last_look.cost_as_tuned,
-        beside=last_look.beside,
         replacement=replacement,
         findings=(*last_look.primary, *(finding for finding in sample if finding.verdict == "bad"), *secondary),
         decision=decide(evidence, replacement).name_better_model(policy, last_weeks(unseen), separate),
@@ -302,12 +301,10 @@ def _ground_decision(
         carried: number of queries that the policy carries.
     """
     return DecisionGrounds(
-        error=look.error,
-        money=look.money,
-        beside=look.beside,
+        figures=look.figures,
         findings=look.primary,
         sample=sample,
-        unit=recorded_tuning(policy).spec.money([look.money.expected, look.money.observed]),
+        unit=recorded_tuning(policy).spec.money([look.figures.money.expected, look.figures.money.observed]),
         error_kind=window.error_kind,
         unlabelled=int((window.complete & ~window.labelled.any(1)).sum()),
         tuned_on=recorded_count(policy.provenance, "queries", carried),
@@ -357,24 +354,28 @@ def _judged_queries(policy: AbstractPolicy, log: Log) -> np.ndarray:
 class _QueryFigures:
     """The N queries of a log that all models answered, with the baselines of the primary figures."""
 
-    error: np.ndarray  # (N,) errors; for a ladder that follows its bill, errors of the stream
+    error: np.ndarray  # (N,) errors and abstentions at their price; of the stream if a ladder follows its bill
     money: np.ndarray  # (N,) cost; for a ladder that follows its bill, cost of its cheapest rung
     cost_as_tuned: np.ndarray  # (N,) cost at the position as tuned
-    beside: np.ndarray  # (N,) third figure, as `PolicyCheck.beside`; NaN without today's answer
+    difference: np.ndarray  # (N,) errors minus today's; NaN without today's answer
     error_baseline: Baseline
     money_baseline: Baseline
-    beside_baseline: Baseline | None  # of `beside`
+    difference_baseline: Baseline | None  # None: there is nothing to compare the difference with
     cost_baseline: Baseline  # of `cost_as_tuned`
     spec: Spec  # options of the tuning
     stream: Stream | None = None  # None: the policy does not follow its bill
     as_tuned: dict[str, float] = dataclasses.field(default_factory=dict)  # further entries of `PolicyCheck.followed`
 
-    def compare_beside(self, rows: np.ndarray, earlier: np.ndarray) -> PrimaryFigure | None:
-        """Compare the third figure of some rows with its baseline and earlier rows; None with too few answers."""
-        known = np.isfinite(self.beside)
-        if self.beside_baseline is None or (known & rows).sum() < _MIN_QUERIES_FOR_DRIFT:
-            return None
-        return self.beside_baseline.compare(self.beside[known & rows], self.beside[known & earlier])
+    def compare(self, rows: np.ndarray, earlier: np.ndarray) -> PrimaryFigures:
+        """Compare some rows with the baselines, which earlier rows join.
+
+        The difference from today's is left out without a margin if too few rows have today's answer.
+        """
+        baseline, known, difference = self.difference_baseline, np.isfinite(self.difference), None
+        if baseline is not None and (baseline.promise is None or (known & rows).sum() >= _MIN_QUERIES_FOR_DRIFT):
+            difference = baseline.compare(self.difference[known & rows], self.difference[known & earlier])
+        error = self.error_baseline.compare(self.error[rows], self.error[earlier])
+        return PrimaryFigures(error, self.money_baseline.compare(self.money[rows], self.money[earlier]), difference)
 
 
 def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _QueryFigures:
@@ -388,27 +389,27 @@ def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _Qu
     before, now = replay_queries(policy, old), replay_queries(policy, new)
     trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))
     spec = recorded_tuning(policy).spec
-    by_model = not spec.is_by_labels
-    cost = _costs(now, by_model)
-    wrong, error_baseline = now.wrong, Baseline.of_promise(policy, "error", before.wrong, trained_on)
-    promised = Baseline.of_promise(policy, "cost", _costs(before, by_model), trained_on)
+    cost, carried_cost = (walked.promised_cost(spec.is_by_labels) for walked in (now, before))
+    price = policy.expected.get("abstain_price")
+    error, carried_error = (penalised(walked.wrong, walked.abstained, price) for walked in (now, before))
+    error_baseline = Baseline.of_promise(policy, "error", carried_error, trained_on)
+    promised = Baseline.of_promise(policy, "cost", carried_cost, trained_on)
     money, money_baseline, stream, as_tuned = cost, promised, None, dict[str, float]()
     if policy.budget is not None and policy.follows:
         rungs = LadderReplay.of(policy, new)
         stream = rungs.stream(Bill.open(policy.budget))
-        as_tuned = {"tuned": policy.position, "error_tuned": float(wrong.mean()), "budget": policy.budget}
-        wrong, money, money_baseline = stream.wrong, rungs.spent[0], Baseline(None, policy.budget)
-    beside, rival_baseline = _compare_today(policy, new, log)
-    if rival_baseline is not None and rival_baseline.promise is None:  # the margin decides, beside the own error
-        wrong, beside, error_baseline, rival_baseline = beside, wrong, rival_baseline, error_baseline
-    baselines = error_baseline, money_baseline, rival_baseline, promised
-    return _QueryFigures(wrong, money, cost, beside, *baselines, spec, stream, as_tuned)
+        as_tuned = {"tuned": policy.position, "error_tuned": float(error.mean()), "budget": policy.budget}
+        error = penalised(stream.wrong, stream.abstained, price)
+        money, money_baseline = rungs.spent[0], Baseline(None, policy.budget)
+    difference, difference_baseline = _compare_today(policy, new, log)
+    baselines = error_baseline, money_baseline, difference_baseline, promised
+    return _QueryFigures(error, money, cost, difference, *baselines, spec, stream, as_tuned)
 
 
 def _compare_today(policy: AbstractPolicy, new: Log, log: Log) -> tuple[np.ndarray, Baseline | None]:
     """Return (the policy's errors minus today's, (N,), NaN without its answer; the margin, or the promised difference).
 
-    The baseline is None without both; a promise beside an assumed model of today does not count.
+    The baseline is None without both; a promise beside the default for today does not count.
     """
     spec, promised = recorded_tuning(policy).spec, recorded_comparison(policy.provenance)
     differences, today = np.full(int(new.complete.sum()), np.nan), spec.today
@@ -417,7 +418,7 @@ def _compare_today(policy: AbstractPolicy, new: Log, log: Log) -> tuple[np.ndarr
         return differences, None
     if spec.match is not None:
         baseline = Baseline(None, spec.match, rival=name_today(today))
-    elif promised is None or promised.assumed or promised.today is None or promised.is_todays_policy:
+    elif promised is None or promised.is_today_default or promised.today is None or promised.is_todays_policy:
         return differences, None
     else:
         baseline = Baseline.of_rival(promised.today, promised.n_queries)
@@ -449,10 +450,8 @@ def _describe_followed(followed: Mapping[str, float], cost: PrimaryFigure, money
 class _LastLook(NamedTuple):
     """The figures and findings of the look at the last weeks."""
 
-    error: PrimaryFigure
-    money: PrimaryFigure
+    figures: PrimaryFigures
     cost_as_tuned: PrimaryFigure
-    beside: PrimaryFigure | None
     primary: list[Finding]
     joined_weeks: np.ndarray  # (J,) weeks without an alarm, counted back
     alarms: list[int]  # weeks at whose end a look raised an alarm, counted back
@@ -485,36 +484,33 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, erro
         if rows.sum() < 2 and ago:
             continue
         baseline = earlier & ~np.isin(weeks.ago, [*alarmed])
-        error = figures.error_baseline.compare(figures.error[rows], figures.error[baseline])
-        money = figures.money_baseline.compare(figures.money[rows], figures.money[baseline])
-        beside = figures.compare_beside(rows, baseline)
-        findings = [error.error_finding(error_kind), money.money_finding(figures.spec)]
-        findings += [] if beside is None else [beside.error_finding(error_kind, is_third=True)]
-        primary = assess_together(findings, separate)
-        if any(finding.verdict == "bad" for finding in primary) and error.n >= _MIN_QUERIES_FOR_DRIFT:
+        compared = figures.compare(rows, baseline)
+        primary = assess_together(compared.find(figures.spec, error_kind), separate)
+        if any(finding.verdict == "bad" for finding in primary) and compared.error.n >= _MIN_QUERIES_FOR_DRIFT:
             alarmed |= {*weeks.ago[rows].tolist()}
             alarms.append(ago)
-        last = rows, baseline, error, money, beside, primary
+        last = rows, baseline, compared, primary
     assert last is not None  # the look at the last week
-    rows, baseline, error, money, beside, primary = last
-    if error.n < _MIN_QUERIES_FOR_DRIFT:  # too few for an alarm, and for a promise
+    rows, baseline, compared, primary = last
+    if compared.error.n < _MIN_QUERIES_FOR_DRIFT:  # too few for an alarm, and for a promise
         primary = [
             dataclasses.replace(finding, verdict="doubtful")
             if finding.verdict == "bad" or finding is primary[0]
             else finding
             for finding in primary
         ]
-    weeks_since, compared = None, [(error, figures.error), (money, figures.money), (beside, figures.beside)]
-    drifted = [pair for pair, finding in zip(compared, primary, strict=False) if finding.verdict == "bad"]
+    drifted = [figure for figure, finding in zip(compared.in_order, primary, strict=True) if finding.verdict == "bad"]
+    weeks_since, columns = None, (figures.error, figures.money, figures.difference)
     if weeks.end is not None and drifted:
-        figure, values = drifted[0]
-        assert figure is not None  # as it has a finding
-        weeks_since = weeks.start_of_rise(np.nan_to_num(values, nan=figure.expected), figure.expected)
+        (values,) = (column for column, figure in zip(columns, compared, strict=True) if figure is drifted[0])
+        expected = drifted[0].expected
+        weeks_since = weeks.start_of_rise(np.nan_to_num(values, nan=expected), expected)
     cost = figures.cost_baseline.compare(figures.cost_as_tuned[rows], figures.cost_as_tuned[baseline])
     joined, followed = np.unique(weeks.ago[baseline]), None
     if figures.stream is not None:
         followed = Stream(*(column[rows] for column in figures.stream)).to_json() | figures.as_tuned
-    return _LastLook(error, money, cost, beside, primary, joined, alarms, weeks_since, followed)
+        followed["error"] = compared.error.observed
+    return _LastLook(compared, cost, primary, joined, alarms, weeks_since, followed)
 
 
 def _model_changes(
@@ -575,20 +571,6 @@ def _compare_model(name: str, old: _ModelAnswers, new: _ModelAnswers, j: int, so
 
 def _sample(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
     return values if len(values) <= MAX_CONFIDENCES else rng.choice(values, MAX_CONFIDENCES, replace=False)
-
-
-def _costs(replayed: QueryReplay, by_model: bool) -> np.ndarray:
-    """Return values whose mean is the cost of the kind that the search promises: (n,).
-
-    A search by labels promises bills, a search `by_model` costs at the models' mean costs. The latter values are the
-    influence function of the cost at mean prices: own calls, plus the effect on the means. So their sample variance
-    gives the right standard error.
-    """
-    if not by_model:
-        return replayed.spent
-    assert replayed.query_cost is not None  # the replay of a log has it
-    mean, share = replayed.query_cost.mean(1), replayed.asked.mean(1)
-    return replayed.cost_at_means + share @ (replayed.query_cost - mean[:, None])
 
 
 def _remarks(policy: AbstractPolicy, log: Log, shared: Overlap, replacement: Replacement | None) -> Iterator[str]:

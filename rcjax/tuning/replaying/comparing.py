@@ -58,8 +58,13 @@ class QueryLosses(NamedTuple):
             rungs = replay_rungs(subject, log)
             weights = shares_at_bill(rungs.spent.mean(-1), np.array([subject.budget]))[0]
             return cls(weights @ penalised(rungs.wrong, rungs.abstained, price), weights @ rungs.spent)
-        walked = replay_queries(subject, log)
-        return cls(penalised(walked.wrong, walked.abstained, price), walked.spent)
+        return cls.as_tuned(subject, log)
+
+    @classmethod
+    def as_tuned(cls, policy: AbstractPolicy, log: Log) -> QueryLosses:
+        """Replay a policy on a log, at the position as tuned."""
+        walked = replay_queries(policy, log)
+        return cls(penalised(walked.wrong, walked.abstained, _abstain_price(policy)), walked.spent)
 
     @classmethod
     def in_service(cls, subject: ModelOrPolicy, log: Log) -> QueryLosses:

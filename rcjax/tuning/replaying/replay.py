@@ -245,6 +245,10 @@ class Replay:
         answered = 1 - np.asarray(self.abstention)
         return np.divide(self.error, answered, out=np.zeros_like(answered), where=answered > 0)
 
+    def promised_cost(self, is_by_labels: bool) -> jax.Array:
+        """Return the cost that a search promises: of the bills, or by the paper's model at mean prices."""
+        return self.spent if is_by_labels else self.cost
+
 
 @takes(policy_or_frontier=(AbstractPolicy, Frontier), log=Log)
 def replay(policy_or_frontier: AbstractPolicy | Frontier, log: Log) -> Replay:
@@ -310,6 +314,18 @@ class QueryReplay(NamedTuple):
         """Return the expected outcomes if queries go by R rungs with probabilities `weights` (R,)."""
         shares = np.asarray(weights, self.wrong.dtype)
         return QueryReplay(*(np.tensordot(shares, column, 1) for column in self[:6]), query_cost=self.query_cost)
+
+    def promised_cost(self, is_by_labels: bool) -> np.ndarray:
+        """Return values whose mean is the cost of the kind that a search promises: (n,).
+
+        A search by labels promises bills, a search by the model costs at mean prices. The latter values are the
+        influence function of that cost, own calls plus the effect on the means, so that their variance is right.
+        """
+        if is_by_labels:
+            return self.spent
+        assert self.query_cost is not None  # the replay of a log has it
+        mean, share = self.query_cost.mean(1), self.asked.mean(1)
+        return self.cost_at_means + share @ (self.query_cost - mean[:, None])
 
     def head(self, n: int) -> QueryReplay:
         """Take the first n queries, in float64."""

@@ -17,6 +17,7 @@ from rcjax.tuning.diagnostics.findings import (
     FINDING_KINDS,
     DecisionGrounds,
     PrimaryFigure,
+    PrimaryFigures,
     assess_figure,
     assess_together,
     separate_looks,
@@ -133,11 +134,10 @@ MONEY = choose_unit([0.2])
 TAKEN, ALIKE, LEFT = Replacement(0.02, held_out=BETTER), Replacement(0.001), Replacement(-0.02)
 
 
-def decided(error=SAME, cost=SAME, replacement=None, **others):
-    primary = [error.error_finding(), cost.money_finding(Spec())]
-    primary += [others["beside"].error_finding(is_third=True)] if "beside" in others else []
-    primary = assess_together(primary, separate_looks(others.get("looks", 1)))
-    return decide(DecisionGrounds(error, cost, primary, [], MONEY, **{"tuned_on": 285} | others), replacement)
+def decided(error=SAME, cost=SAME, replacement=None, difference=None, **others):
+    figures = PrimaryFigures(error, cost, difference)
+    primary = assess_together(figures.find(Spec()), separate_looks(others.get("looks", 1)))
+    return decide(DecisionGrounds(figures, primary, [], MONEY, **{"tuned_on": 285} | others), replacement)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def decided(error=SAME, cost=SAME, replacement=None, **others):
 def test_only_a_higher_cost_than_promised_is_drift(cost, state, remarks):
     found = decided(cost=cost)
     assert (found.state, found.alarm) == (state, state == "worse than expected")
-    looked = _LastLook(cost, cost, cost, None, [], np.zeros(0), [], None, None)
+    looked = _LastLook(PrimaryFigures(cost, cost), cost, [], np.zeros(0), [], None, None)
     assert len([*looked.remarks(MONEY, ERRORS)]) == remarks
 
 
@@ -166,7 +166,7 @@ def test_a_policy_as_good_replaces_only_a_policy_that_broke_its_promise():
     ("gap", "tail"), [(0.004, ", within the margin of 1 point;"), (-0.016, " on the same queries;")]
 )
 def test_a_policy_better_than_todays_is_not_said_to_be_within_the_margin(gap, tail):
-    found = decided(PrimaryFigure(gap, 0.01, 0.006, 0.9, 1000, 0, rival="large alone"))
+    found = decided(difference=PrimaryFigure(gap, 0.01, 0.006, 0.9, 1000, 0, rival="large alone"))
     assert f"than large alone on the same queries{tail.removeprefix(' on the same queries')}" in found.sentence
 
 
@@ -195,22 +195,24 @@ def test_more_labels_are_advised_only_where_they_would_decide(figures, said, adv
 def test_queries_are_too_few_for_the_figure_that_is_in_doubt():
     """Here the money: few queries were tuned on, and the difference, which has no promise, is not in doubt."""
     same = dataclasses.replace(figure(0.0, 0.01, before=0), rival="large alone")
-    found = decided(same, figure(0.23, 0.2, 0.03, n=1500, before=20), tuned_on=20)
+    found = decided(cost=figure(0.23, 0.2, 0.03, n=1500, before=20), difference=same, tuned_on=20)
     assert found.state == "doubtful"
     assert "the 20 queries that the policy was tuned on are too few to tell" in found.sentence
 
 
 def test_a_difference_names_its_rival():
     """Beside another model that is in use today: the margin is still beside the one that it was tuned for."""
-    found = decided(dataclasses.replace(figure(0.03, 0.01, 1e-6, before=0), rival="large alone"), replacement=LEFT)
+    over = dataclasses.replace(figure(0.03, 0.01, 1e-6, before=0), rival="large alone")
+    found = decided(difference=over, replacement=LEFT)
     assert "3.0 ± 2.0 points more error than large alone on the same queries, over the margin of 1" in found.sentence
     assert found.advice == "see what has changed, and use large alone: nothing better is shown yet"
-    same = decided(dataclasses.replace(figure(0.0001, 0.01, 1.0, before=0), rival="large alone"), replacement=LEFT)
+    same = dataclasses.replace(figure(0.0001, 0.01, 1.0, before=0), rival="large alone")
+    same = decided(difference=same, replacement=LEFT)
     assert "the policy has the same error (± 2.0 points) as large alone on the same queries" in same.sentence
 
 
 def test_a_difference_stands_beside_its_margin_and_a_bill_has_the_unit_of_the_tuning():
-    found = dataclasses.replace(figure(0.003, 0.01, 0.9, before=0), rival="large alone").error_finding()
+    found = dataclasses.replace(figure(0.003, 0.01, 0.9, before=0), rival="large alone").error_finding("difference")
     assert (found.figure, found.kind.label) == (0.003, "error above today's")
     assert found.kind.limits == pytest.approx((0.01, 0.03))
     monthly = figure(3e-4, 2e-4, 1e-9).money_finding(Spec(queries=Queries(2e6, "month")))
@@ -230,7 +232,7 @@ MARGIN = dataclasses.replace(figure(-0.003, 0.01, 1.0, before=0), rival="large a
 @pytest.mark.parametrize("replacement", [None, TAKEN])
 def test_a_policy_that_errs_as_its_rival_far_above_its_promise_is_not_kept(replacement):
     """Labels are inverted, say: the policy has 87 % error, and today's model has as much."""
-    found = decided(MARGIN, beside=figure(0.872, 0.189, 1e-12), replacement=replacement)
+    found = decided(figure(0.872, 0.189, 1e-12), difference=MARGIN, replacement=replacement)
     assert (found.state, found.alarm, found.tune_again) == ("something else has changed", True, False)
     assert found.headline == (
         "something else has changed: the policy errs on 87.2 %, 18.9 % when tuned, and large alone as much more: look "
@@ -238,36 +240,36 @@ def test_a_policy_that_errs_as_its_rival_far_above_its_promise_is_not_kept(repla
     )
     assert "keep the policy" not in found.advice
     broken = dataclasses.replace(figure(0.03, 0.01, 1e-6, before=0), rival="large alone")
-    both = decided(broken, beside=figure(0.872, 0.189, 1e-12))
+    both = decided(figure(0.872, 0.189, 1e-12), difference=broken)
     assert both.state == "worse than expected"
     assert "it errs on 87.2 %, 68.3 ± 2.0 points more than the 18.9 % expected" in both.sentence
-    harder = decided(MARGIN, beside=figure(0.23, 0.19, 1e-12))  # as questions may be
+    harder = decided(figure(0.23, 0.19, 1e-12), difference=MARGIN)  # as questions may be
     assert harder.state == "as expected"
 
 
 @pytest.mark.parametrize(("p_value", "state"), [(0.001, "worse than expected"), (0.3, "doubtful")])
 def test_the_difference_at_worst_that_was_printed_belongs_to_the_verdict(p_value, state):
-    found = decided(beside=dataclasses.replace(figure(0.012, 0.005, p_value), rival="large alone"))
+    found = decided(difference=dataclasses.replace(figure(0.012, 0.005, p_value), rival="large alone"))
     assert found.state == state
     assert "it has 1.2 ± 2.0 points more error than large alone, at worst 0.5 points more when tuned (p = " in (
         found.sentence
     )
     if found.alarm:
-        assert "and use large alone" in decided(beside=found_beside(0.012), replacement=LEFT).advice
+        assert "and use large alone" in decided(difference=worst(0.012), replacement=LEFT).advice
 
 
-def found_beside(seen):
+def worst(seen):
     return dataclasses.replace(figure(seen, 0.005, 0.001), rival="large alone")
 
 
 def test_a_policy_over_its_margin_is_not_as_promised_and_both_p_values_are_named():
     over = dataclasses.replace(figure(0.022, 0.01, 0.0085, before=0), rival="large alone", se=0.005)
-    once, weekly = decided(over), decided(over, looks=52)
+    once, weekly = decided(difference=over), decided(difference=over, looks=52)
     assert (once.state, weekly.state) == ("worse than expected", "doubtful")
-    assert "over the margin of 1 point (p = 0.017);" in once.sentence
-    assert "(p = 0.017 by these queries alone; 0.58 as one of 52 weekly looks, --looks);" in weekly.sentence
-    assert weekly.sentence.endswith("too few to tell; at this excess some 1,800 in 8 weeks would")
-    assert decided(dataclasses.replace(over, p_value=0.6)).state == "doubtful"
+    assert "over the margin of 1 point (p = 0.025);" in once.sentence
+    assert "(p = 0.026 by these queries alone; 0.87 as one of 52 weekly looks, --looks);" in weekly.sentence
+    assert weekly.sentence.endswith("too few to tell; at this excess some 1,900 in 8 weeks would")
+    assert decided(difference=dataclasses.replace(over, p_value=0.6)).state == "doubtful"
 
 
 def test_a_budget_is_said_to_be_kept_only_if_the_bill_is_within_it():

@@ -11,10 +11,12 @@ import rcjax
 from benchmarks import drift as changes
 from rcjax.logs import LogError
 from rcjax.logs.log import FailedCalls
+from rcjax.policy.decisions import Rule
 from rcjax.policy.error_kind import Reference
-from rcjax.policy.ladder import with_provenance
+from rcjax.policy.ladder import penalty, with_provenance
 from rcjax.tuning.diagnostics import policy_check
-from rcjax.tuning.diagnostics.decision import Replacement
+from rcjax.tuning.diagnostics.decision import Replacement, _broken_promise
+from rcjax.tuning.replaying.comparing import compare_policy
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-70b")
@@ -110,14 +112,37 @@ def test_inverted_labels_are_no_kept_promise_although_todays_model_fails_as_well
 
 def test_a_difference_above_the_worst_of_the_tuning_is_an_alarm(logs):
     policy = rcjax.tune(logs[0], budget=float(logs[0].cost.mean()), today=MODELS[1], intervals=False).policy
-    assert check(policy, logs[2]).beside.rival == "llama3.1-70b alone"
+    assert check(policy, logs[2]).difference.rival == "llama3.1-70b alone"
     assert not check(policy, logs[2]).drifted
     right = logs[2].correct.at[:, logs[2].models.index(MODELS[1])].set(True)  # today's is better, and the policy, too
     found = check(policy, dataclasses.replace(logs[2], correct=right))
     assert drifted(found) >= {"worst difference"}
     assert "than llama3.1-70b alone, at worst " in found.decision.headline
     assumed = rcjax.tune(logs[0], budget=float(logs[0].cost.mean()), intervals=False).policy
-    assert check(assumed, logs[2]).beside is None
+    assert check(assumed, logs[2]).difference is None
+
+
+@pytest.mark.parametrize(
+    ("target", "state"), [({"max_error": 0.15}, "worse than expected"), ({"budget": 5e-5}, "as expected")]
+)
+def test_abstentions_count_at_their_price(logs, target, state):
+    """Without them, a policy that answers nothing would be better than expected."""
+    policy = rcjax.tune(logs[0], **target, abstain_price=0.2, intervals=False).policy
+    assert check(policy, logs[2]).decision.state == "as expected"
+    unsure = dataclasses.replace(logs[2], logprob=logs[2].logprob * 0 - 8.0)
+    found = check(policy, unsure)
+    assert found.error.observed == pytest.approx(0.2) == pytest.approx(compare_policy(policy, unsure).error)
+    assert found.error.expected == penalty(policy.expected) > policy.expected["error"] + 0.05
+    assert found.decision.state == state
+    assert "the policy errs on 20.0 % (an abstention counts as 20 %), " in found.decision.sentence
+
+
+def test_a_new_policy_that_only_abstains_breaks_its_promise(logs):
+    policy = rcjax.tune(logs[0], error_cost=0.005, abstain_price=0.3, intervals=False).policy
+    silent = dataclasses.replace(policy, rules={name: (Rule(1.0, "abstain"),) for name in policy.models})
+    why_not = _broken_promise(policy, silent, logs[1])
+    assert why_not.startswith("on the 300 queries that the policy in service carries, the new policy has 30.0 % error")
+    assert _broken_promise(policy, policy, logs[1]) is None
 
 
 def test_tuning_again_gains_where_two_models_have_changed_places(policy, logs):
