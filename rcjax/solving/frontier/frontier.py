@@ -372,11 +372,11 @@ def tuning_provenance(frontier: Frontier, target: Target | None) -> dict[str, An
         transform=model.calibrators.transform,
         intervals=frontier.bands is not None,
         **({} if target is None else target.to_json()),
-        **(model.details.fit or {}),
+        **(model.record.fit or {}),
     )
     tuning = spec.to_json() | {"models": list(model.models), "prices": model.prices}
     provenance = {**model.provenance, "tuning": tuning}
-    kept = model.details.kept_sample
+    kept = model.record.kept_sample
     return provenance if kept is None else provenance | {"kept_sample": kept}
 
 
