@@ -207,7 +207,7 @@ def separate_looks(draws: int = 40_000) -> str:
 
 def promises(chosen: Sequence[tuple[str, rcjax.Log]], splits: int) -> str:
     """Return a table of three promises of the error: how far they are off, and how often they raise an alarm."""
-    from rcjax.model.goodness_of_fit.reliability import SampleMean, rise_of_mean
+    from rcjax.model.goodness_of_fit.two_samples import SampleMean, rise_of_mean
     from rcjax.tuning.replaying.replay import replay_queries
 
     rows: dict[str, list[tuple[float, float]]] = {"expected": [], "on the queries tuned on": [], "middle": []}

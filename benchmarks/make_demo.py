@@ -48,7 +48,7 @@ def to_demo(model: CascadeModel, queries: dict) -> dict:
     for marginal in content["marginals"]:
         first, _ = marginal["proportion"]
         marginal["proportion"] = [first, round(1 - first, 12)]
-    content["details"]["provenance"]["note"] = (
+    content["record"]["provenance"]["note"] = (
         "Fitted parameters only, rounded; the package holds no row of the log that they were fitted on."
     )
     return content

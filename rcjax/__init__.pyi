@@ -23,8 +23,11 @@ from rcjax.policy.spec import Spec as Spec
 from rcjax.report.page import make_report as make_report
 from rcjax.serving.call_log import CallLog as CallLog, CascadeError as CascadeError
 from rcjax.serving.cascade import Cascade as Cascade
-from rcjax.solving.frontier.frontier import Frontier as Frontier, InfeasibleError as InfeasibleError
-from rcjax.solving.frontier.frontier_file import load_frontier as load_frontier
+from rcjax.solving.frontier.frontier import (
+    Frontier as Frontier,
+    InfeasibleError as InfeasibleError,
+    load_frontier as load_frontier,
+)
 from rcjax.solving.tradeoff import solve_frontier as solve_frontier
 from rcjax.tuning.certify import certify as certify
 from rcjax.tuning.diagnostics.diagnosis import diagnose as diagnose

@@ -181,7 +181,7 @@ def sample_posterior(
     sites, drawn = _describe(fitted, evidence, start, mode + z @ scale.T, for_masses)
     if not all(np.isfinite(value).all() for value in jax.device_get(sites).values()):
         raise FloatingPointError(f"{log.source}: some draws of the posterior are not finite")
-    model = dataclasses.replace(drawn, models=reference.models, details=reference.details)
+    model = dataclasses.replace(drawn, models=reference.models, record=reference.record)
     r_hat, effective = (None, None) if method == "laplace" else _diagnose(sites)
     return Posterior(model, reference, sites, r_hat, effective, divergences)
 

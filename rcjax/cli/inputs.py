@@ -363,7 +363,7 @@ def load_tuned(path: Path, *, frontiers: bool = False) -> Any:
 
     def read(data: Any) -> AbstractPolicy | Frontier:
         if frontiers and isinstance(data, dict) and data.get("format") == "rcjax-frontier":
-            from rcjax.solving.frontier.frontier_file import frontier_from_json
+            from rcjax.solving.frontier.frontier import frontier_from_json
 
             return frontier_from_json(data)
         policy = policy_from_json(data)

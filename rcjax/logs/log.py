@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, Self
 
 import jax
@@ -194,6 +195,11 @@ class Log(Cells):
     def error_kind(self) -> ErrorKind:
         """Kind of error that the log counts: wrong answers, differences or lost score."""
         return choose_error_kind(self.reference, self.scores)
+
+    @cached_property
+    def derived(self) -> dict[str, Log]:
+        """Logs that functions compute from this one, by name, so that each is computed once; no other log has them."""
+        return {}
 
     @property
     def n_queries(self) -> int:

@@ -79,11 +79,11 @@ FORMAT = "rcjax-model"
 
 
 @dataclasses.dataclass(frozen=True)
-class Details:
+class FitRecord:
     """The provenance of a model and tables of its fit, as immutable JSON values; None: not recorded.
 
-    >>> details = Details(fit={"copula": "Gumbel"})
-    >>> details.to_json(), details == Details.from_json(details.to_json())
+    >>> record = FitRecord(fit={"copula": "Gumbel"})
+    >>> record.to_json(), record == FitRecord.from_json(record.to_json())
     ({'fit': {'copula': 'Gumbel'}}, True)
     """
 
@@ -97,7 +97,7 @@ class Details:
     """Money per million input and output tokens, by model."""
 
     @classmethod
-    def of_log(cls, log: Log, **fields: Any) -> "Details":
+    def of_log(cls, log: Log, **fields: Any) -> "FitRecord":
         """Record a log's provenance, a sample of its queries, and its prices; `fields` holds other fields."""
         prices = None
         if log.prices is not None:
@@ -105,10 +105,10 @@ class Details:
         return cls(provenance=fit_provenance(log), kept_sample=describe_kept_sample(log), prices=prices, **fields)
 
     @classmethod
-    def from_json(cls, data: Any) -> "Details":
+    def from_json(cls, data: Any) -> "FitRecord":
         """Read the object of `to_json`. Raises ValueError for invalid fields."""
-        known = read_fields(cls, data, "details")
-        read_value(int, (known.get("provenance") or {}).get("queries", 0), "details.provenance.queries")
+        known = read_fields(cls, data, "record")
+        read_value(int, (known.get("provenance") or {}).get("queries", 0), "record.provenance.queries")
         return cls(**{name: data[name] for name in known})
 
     def to_json(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class FittedModel:
     calibrators: Calibrator
     cost: jax.Array
     models: tuple[str, ...]
-    details: Details
+    record: FitRecord
 
     def calibrate(self, logprob: jax.Array | Log) -> jax.Array:
         """Convert the raw log-probabilities of a log or an array to calibrated confidence.
@@ -158,12 +158,12 @@ class FittedModel:
     @property
     def provenance(self) -> dict[str, Any]:
         """Description of the log fitted on: hash and size, versions, date."""
-        return dict(self.details.provenance or {})
+        return dict(self.record.provenance or {})
 
     @property
     def prices(self) -> dict[str, Any] | None:
         """Money per million input and output tokens by model; None if the log was not priced by tokens."""
-        return None if self.details.prices is None else dict(self.details.prices)
+        return None if self.record.prices is None else dict(self.record.prices)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as JSON, atomically; numbers are exact, stated confidences up to rounding."""
@@ -178,7 +178,7 @@ class FittedModel:
             "calibrators": calibrators_to_json(self.calibrators),
             **self._dependence(),
             "cost": np.asarray(self.cost).tolist(),
-            "details": self.details.to_json(),
+            "record": self.record.to_json(),
         }
 
     def _dependence(self) -> dict[str, Any]:
@@ -190,16 +190,16 @@ class FittedModel:
     jax.tree_util.register_dataclass,
     data_fields=("calibrators", "cost"),
     meta_fields=("models",),
-    drop_fields=("details",),
+    drop_fields=("record",),
 )
 @dataclasses.dataclass(frozen=True)
 class CalibratedModels(FittedModel):
-    """Calibrated models of a log, a frozen pytree without `details`, as `CascadeModel` is."""
+    """Calibrated models of a log, a frozen pytree without `record`, as `CascadeModel` is."""
 
     calibrators: Calibrator  # leading axis k
     cost: jax.Array  # (k,) expected cost of one answer, in the log's money
     models: tuple[str, ...]
-    details: Details = dataclasses.field(default_factory=Details)  # provenance
+    record: FitRecord = dataclasses.field(default_factory=FitRecord)  # provenance
 
 
 def fit_calibrated(log: Log, transform: Transform | Literal["auto"] = "auto") -> CalibratedModels:
@@ -229,7 +229,7 @@ def _fit_calibrated(log: Log, transform: Transform, values: ArrayLike | None) ->
         values = as_floats(values)
     rows = pad_to_size_class(log.logprob, expected_log(log).correct, log.answered)
     calibrators, _ = fit_calibrators_compiled(*rows, transform=transform, values=values)
-    return CalibratedModels(calibrators, log.cost, log.models, Details.of_log(log))
+    return CalibratedModels(calibrators, log.cost, log.models, FitRecord.of_log(log))
 
 
 def fit_calibrators(

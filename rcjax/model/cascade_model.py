@@ -40,7 +40,7 @@ from rcjax._core.compilation import compiled, is_traced
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import FORMAT, CalibratedModels, Details, FittedModel
+from rcjax.model.calibrated_models import FORMAT, CalibratedModels, FitRecord, FittedModel
 from rcjax.model.calibration import CalibrationStatus, Calibrator
 from rcjax.model.likelihood import Chain
 from rcjax.model.marginals import Atoms, Marginal
@@ -143,7 +143,7 @@ def marginals_from_json(data: Any, calibrators: Calibrator) -> Marginal:
     jax.tree_util.register_dataclass,
     data_fields=("calibrators", "marginals", "copulas", "cost"),
     meta_fields=("models",),
-    drop_fields=("details",),
+    drop_fields=("record",),
 )
 @dataclasses.dataclass(frozen=True, repr=False)
 class CascadeModel(FittedModel):
@@ -152,9 +152,9 @@ class CascadeModel(FittedModel):
     It has k models in the order of `models`, which is that of the training log, and k(k − 1)/2 pairs in the order of
     `list_pairs(k)`.
 
-    The provenance (`details`) is not part of the pytree. Two fits of the same models and families then have one
+    The provenance (`record`) is not part of the pytree. Two fits of the same models and families then have one
     structure: they stack, meet in `lax.cond`, and share compiled programs. Transformations such as `jax.tree.map` and
-    `jax.jit` drop it; `dataclasses.replace(result, details=model.details)` restores it.
+    `jax.jit` drop it; `dataclasses.replace(result, record=model.record)` restores it.
     """
 
     calibrators: Calibrator  # leading axis k
@@ -162,7 +162,7 @@ class CascadeModel(FittedModel):
     copulas: Copula  # leading axis k(k − 1)/2
     cost: jax.Array  # (k,) expected cost of one answer, in the log's money
     models: tuple[str, ...]
-    details: Details = dataclasses.field(default_factory=Details)  # provenance, and tables of the fit
+    record: FitRecord = dataclasses.field(default_factory=FitRecord)  # provenance, and tables of the fit
 
     def __repr__(self) -> str:
         """Describe each model in a line: its mean cost, and the range of its confidence.
@@ -251,16 +251,16 @@ def fitted_from_json(data: Any) -> FittedModel:
     file: ModelFile = read_value(ModelFile, data, "")
     calibrators = calibrators_from_json(file.calibrators)
     cost = jnp.asarray(file.cost, jnp.result_type(float))
-    details = Details.from_json(data.get("details", {}))
+    record = FitRecord.from_json(data.get("record", {}))
     if (file.marginals, file.copula, file.copulas) == (None, None, None):
-        return CalibratedModels(calibrators, cost, file.models, details)
+        return CalibratedModels(calibrators, cost, file.models, record)
     return CascadeModel(
         calibrators=calibrators,
         marginals=marginals_from_json(file.marginals, calibrators),
         copulas=_copulas_from_json(file.copula, file.copulas, len(list_pairs(len(file.models)))),
         cost=cost,
         models=file.models,
-        details=details,
+        record=record,
     )
 
 

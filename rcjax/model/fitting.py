@@ -18,7 +18,7 @@ from rcjax._core.numerics import as_floats, divide, kendall_tau, open_unit
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import Details, check_overlap, find_stated_in_log, fit_calibrators_compiled
+from rcjax.model.calibrated_models import FitRecord, check_overlap, find_stated_in_log, fit_calibrators_compiled
 from rcjax.model.calibration import Calibrator, Transform
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import expected_log
@@ -126,8 +126,8 @@ def fit(
     family = as_family(copula)
     rows = log.logprob, expected_log(log).correct, log.answered
     fitted = fit_arrays(rows, transform, family, method=method, values=find_stated_in_log(log))
-    details = Details.of_log(log, fit={"copula": family.__name__, "method": method})
-    return CascadeModel(*fitted, log.cost, log.models, details)
+    record = FitRecord.of_log(log, fit={"copula": family.__name__, "method": method})
+    return CascadeModel(*fitted, log.cost, log.models, record)
 
 
 def fit_arrays(
@@ -174,7 +174,7 @@ def fit_near(
         answered: (n, k) whether there is an answer.
         cost: (k,) mean money per answer.
     """
-    method: Method = "likelihood" if (model.details.fit or {}).get("method") == "likelihood" else "tau"
+    method: Method = "likelihood" if (model.record.fit or {}).get("method") == "likelihood" else "tau"
     calibrators, marginals, copulas = fit_arrays(
         (logprob, correct, answered),
         model.calibrators.transform,

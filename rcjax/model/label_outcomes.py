@@ -22,8 +22,8 @@ lenient to one model.
 """
 
 import dataclasses
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -230,6 +230,19 @@ def _predict_folds(log: Log, fold: np.ndarray) -> np.ndarray:
     return LabelRegression.fit(log, fold != np.arange(FOLDS)[:, None]).predict(log)
 
 
+def _once_per_log(derive: Callable[[Log], Log]) -> Callable[[Log], Log]:
+    """Keep the result of a function of a log in `Log.derived`."""
+
+    @wraps(derive)
+    def derive_once(log: Log) -> Log:
+        if derive.__name__ not in log.derived:
+            log.derived[derive.__name__] = derive(log)
+        return log.derived[derive.__name__]
+
+    return derive_once
+
+
+@_once_per_log
 def expected_log(log: Log) -> Log:
     """Return the log for selecting policies: unlabelled answers count with the probability that they are right."""
     if is_fully_labelled(log):
@@ -238,6 +251,7 @@ def expected_log(log: Log) -> Log:
     return with_outcomes(log, np.where(log.labelled, np.asarray(log.correct), estimated))
 
 
+@_once_per_log
 def corrected_log(log: Log) -> Log:
     """Return the log for evaluating policies: outcomes whose mean is unbiased, whatever a judge says.
 

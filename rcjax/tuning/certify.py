@@ -183,7 +183,7 @@ def overlap(log: Log, tuned: Any) -> Overlap:
         digest = source.provenance.get("digest")
         models = tuple(read_value(Object, source.provenance.get("answers") or {}, "provenance.answers"))
         is_policy = isinstance(source, AbstractPolicy)
-        sample = source.provenance.get("kept_sample") if is_policy else source.details.kept_sample
+        sample = source.provenance.get("kept_sample") if is_policy else source.record.kept_sample
         old = None if sample is None else read_kept_sample(sample, log.task)
     if models and {*models} <= {*log.models} and log.select(models).digest == digest:
         return Overlap(n, n, covers_log=True)
@@ -495,7 +495,7 @@ def _today_and_bill(
     Without `tuned_on` these are the queries that the model carries. If the model carries none, or if they lack the
     answers of `today`, the held-out queries of `log` take their place.
     """
-    sample = frontier.model.details.kept_sample
+    sample = frontier.model.record.kept_sample
     queries = tuned_on or (log if sample is None else read_kept_sample(sample, log.task))
     today = default_today(queries) if today is None else today
     if isinstance(today, str) and today in frontier.models:  # the mean over all queries tuned on, not over a sample

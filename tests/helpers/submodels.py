@@ -14,5 +14,5 @@ def of_models(model, places):
     calibrators, marginals = take_entries((model.calibrators, model.marginals), places)
     names = tuple(model.models[place] for place in places)
     return CascadeModel(
-        calibrators, marginals, take_entries(model.copulas, joined), model.cost[places], names, model.details
+        calibrators, marginals, take_entries(model.copulas, joined), model.cost[places], names, model.record
     )

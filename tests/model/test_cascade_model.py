@@ -12,7 +12,7 @@ import scipy.stats
 import rcjax
 from rcjax._core.batching import list_pairs
 from rcjax.logs import LogError
-from rcjax.model.calibrated_models import Details, fit_calibrated
+from rcjax.model.calibrated_models import FitRecord, fit_calibrated
 from rcjax.model.cascade_model import load_model
 from rcjax.model.fitting import fit_arrays, fit_near
 from rcjax.model.marginals import Marginal
@@ -150,7 +150,7 @@ def test_a_fit_near_another_is_by_its_method(holes, method):
     rows = holes.logprob, holes.correct, holes.answered
     fitted = fit_near(model, *rows, holes.cost)
     np.testing.assert_allclose(fitted.copulas.theta, model.copulas.theta, rtol=1e-3)  # marginals are a step of EM apart
-    other = fit_near(dataclasses.replace(model, details=Details()), *rows, holes.cost)  # without a record: τ
+    other = fit_near(dataclasses.replace(model, record=FitRecord()), *rows, holes.cost)  # without a record: τ
     assert np.allclose(other.copulas.theta, model.copulas.theta, rtol=1e-3) == (method == "tau")
 
 
@@ -162,14 +162,14 @@ def test_the_model_is_a_pytree_and_survives_a_file(log, model, tmp_path):
     for one, other in zip(leaves, jax.tree.leaves(loaded), strict=True):
         np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(loaded.calibrate(log.logprob), model.calibrate(log.logprob))
-    assert loaded.details == model.details
+    assert loaded.record == model.record
 
 
 @pytest.mark.thorough
 def test_fits_of_two_logs_stack_and_share_a_program(model, log, compilations):
     other = rcjax.fit(log.take(np.arange(599, -1, -1)))
     both = jax.tree.map(lambda *parts: jnp.stack(parts), model, other)
-    assert (both.models, both.details) == (model.models, Details())
+    assert (both.models, both.record) == (model.models, FitRecord())
     loss = jax.jit(lambda model: model.cost.sum())
     loss(model)
     with compilations() as compiled:

@@ -1,5 +1,7 @@
 """Outcomes where labels are missing: the labels where there are any, right on average, with less variance."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from helpers.judged_logs import KINDS, MODELS, judged_log, partly, some_labelled, verdicts
@@ -58,3 +60,13 @@ def test_no_pattern_of_labels_gives_nan(seed):
     )
     for form in (expected_log(log), corrected_log(log)):
         assert np.isfinite(np.asarray(form.correct, float)).all()
+
+
+def test_the_outcomes_of_a_log_are_computed_once_and_no_other_log_has_them():
+    log = judged_log(60, 30)
+    for derive in (expected_log, corrected_log):
+        assert derive(log) is derive(log)
+        relabelled = dataclasses.replace(log, correct=~np.asarray(log.correct))
+        for other in (log.take(slice(30)), log.select(MODELS[::-1]), relabelled):
+            assert derive(other).correct.shape == other.correct.shape
+            assert not np.array_equal(derive(other).correct, derive(log).correct)

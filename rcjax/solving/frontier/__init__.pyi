@@ -3,6 +3,6 @@
 from rcjax.solving.frontier.frontier import (
     Frontier as Frontier,
     InfeasibleError as InfeasibleError,
+    load_frontier as load_frontier,
 )
-from rcjax.solving.frontier.frontier_file import load_frontier as load_frontier
 from rcjax.solving.frontier.points import Bands as Bands, Seconds as Seconds

@@ -22,7 +22,7 @@ from rcjax._core.compilation import compiled
 from rcjax.logs.errors import LogError, warn_caller
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import area_under_roc
-from rcjax.model.calibrated_models import CalibratedModels, Details, FittedModel, refit_calibrated
+from rcjax.model.calibrated_models import CalibratedModels, FitRecord, FittedModel, refit_calibrated
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANCE_LEVEL
 from rcjax.model.goodness_of_fit.reliability import accuracy_p_value, calibration_test
@@ -221,7 +221,7 @@ class HeldOutPart(NamedTuple):
     """A part of a log, or a whole log, with a model that was not fitted to it."""
 
     model: FittedModel
-    """FittedModel model."""
+    """Model that was not fitted to `log`."""
     log: Log
     """Held-out queries."""
     rest: Log | None = None
@@ -279,7 +279,7 @@ def _fitted_near(model: FittedModel, log: Log) -> FittedModel:
 
     outcomes = expected_log(log)
     fitted = fit_near(model, log.logprob, outcomes.correct, log.answered, log.cost)
-    return dataclasses.replace(fitted, details=Details.of_log(log, fit=model.details.fit))
+    return dataclasses.replace(fitted, record=FitRecord.of_log(log, fit=model.record.fit))
 
 
 def is_training_log(model: FittedModel, log: Log) -> bool:
@@ -508,7 +508,7 @@ def _promise(
         return None
     searched_by = model
     if frontier.is_by_labels:  # the search by labels needs only the calibration
-        searched_by = CalibratedModels(model.calibrators, model.cost, model.models, model.details)
+        searched_by = CalibratedModels(model.calibrators, model.cost, model.models, model.record)
     held = held_out_parts(searched_by, log, folds=is_training_log(model, log), seed=seed)
     return measure_promise(frontier, held, trained_on, seed)
 

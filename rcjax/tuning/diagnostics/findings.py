@@ -28,7 +28,7 @@ import numpy as np
 from rcjax._base.figures import Money, count, describe_points, format_figure, format_points, percent
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import find_unsure, measure_unevenness
-from rcjax.model.goodness_of_fit.reliability import Change, SampleMean, excess_over_limit, holm_adjusted, rise_of_mean
+from rcjax.model.goodness_of_fit.two_samples import Change, SampleMean, excess_over_limit, holm_adjusted, rise_of_mean
 from rcjax.policy.comparison import Rival, describe_gap, upper_after_choice
 from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.ladder import penalty

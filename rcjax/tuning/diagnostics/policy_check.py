@@ -30,7 +30,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import carried_log
 from rcjax.logs.log import Log
 from rcjax.model.calibration import expected_calibration_error
-from rcjax.model.goodness_of_fit.reliability import Change, calibration_change, distribution_change
+from rcjax.model.goodness_of_fit.two_samples import Change, calibration_change, distribution_change
 from rcjax.policy.bills import Bill
 from rcjax.policy.comparison import recorded_comparison
 from rcjax.policy.error_kind import ERRORS, ErrorKind, penalised, recorded_error_kind

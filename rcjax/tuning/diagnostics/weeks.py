@@ -25,7 +25,7 @@ from rcjax.logs.errors import LogError, join_names
 from rcjax.logs.kept_sample import carried_log
 from rcjax.logs.log import Log
 from rcjax.logs.sources import load_table, name_source
-from rcjax.model.goodness_of_fit.reliability import SampleMean, distribution_change, rise_of_mean
+from rcjax.model.goodness_of_fit.two_samples import SampleMean, distribution_change, rise_of_mean
 from rcjax.policy.bills import MAX_COST_RATIO
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.tuning.diagnostics.findings import (

@@ -37,7 +37,7 @@ from rcjax._base.extras import import_extra, version
 from rcjax._core.batching import as_json_values, pad_to_size_class, stack, take_entries
 from rcjax._core.compilation import compiled, in_full_precision
 from rcjax.copulas.families import as_family
-from rcjax.model.calibrated_models import Details, calibrators_to_json, find_stated_in_log
+from rcjax.model.calibrated_models import FitRecord, calibrators_to_json, find_stated_in_log
 from rcjax.model.cascade_model import CascadeModel, calibrators_from_json, marginals_from_json, marginals_to_json
 from rcjax.policy.spec import Spec
 from rcjax.solving.bellman import CascadePlan, make_plan
@@ -488,7 +488,7 @@ def rebuild_model(log: Mapping[str, Any], fit: str, copula: str) -> CascadeModel
     data = json.loads(fit)
     family = as_family(copula)
     parameters = data["copulas"][family.__name__]
-    details = json.loads(log["details"]) | {"fit": {"copula": family.__name__, "method": "tau"}}
+    record = json.loads(log["record"]) | {"fit": {"copula": family.__name__, "method": "tau"}}
     calibrators = calibrators_from_json(data["calibrators"])
     return CascadeModel(
         calibrators=calibrators,
@@ -496,7 +496,7 @@ def rebuild_model(log: Mapping[str, Any], fit: str, copula: str) -> CascadeModel
         copulas=family(**{name: jnp.asarray(np.array(held, float)) for name, held in parameters.items()}),
         cost=jnp.asarray(data["cost"]),
         models=tuple(log["models"]),
-        details=Details.from_json(details),
+        record=FitRecord.from_json(record),
     )
 
 

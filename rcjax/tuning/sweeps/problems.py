@@ -33,7 +33,7 @@ from rcjax.copulas.families import as_family
 from rcjax.logs.errors import IncompleteLogWarning, LeftOutWarning, LogError, UnlabelledWarning
 from rcjax.logs.log import Log
 from rcjax.logs.reading import read_log
-from rcjax.model.calibrated_models import Details, find_stated_in_log, fit_calibrators
+from rcjax.model.calibrated_models import FitRecord, find_stated_in_log, fit_calibrators
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
 from rcjax.model.fitting import FittedRows, fit_marginals, fit_tied_pairs, pair_taus, stated_confidences
 from rcjax.model.likelihood import pairs_by_likelihood
@@ -477,7 +477,7 @@ class Entry:
     digest: str = ""
     problem: str | None = None  # the reason why it cannot be used
     task: str = ""
-    details: str = ""  # JSON of the `Details` of a model that is fitted to it
+    record: str = ""  # JSON of the `FitRecord` of a model that is fitted to it
 
 
 def named(logs: Mapping[str, Any] | Iterable[str | os.PathLike[str]]) -> dict[str, Any]:
@@ -538,10 +538,10 @@ class Library:
                 log = self.log(name)
                 shapes[name] = measure_shape(log, settings)
                 cost = tuple(np.asarray(log.cost, float).tolist())
-                details = Details.of_log(log).to_json()
-                del details["provenance"]["date"]  # a resumed sweep leaves the same bytes as an uninterrupted one
-                known = log.source, log.models, cost, log.n_queries, details["provenance"]["digest"]
-                entry = Entry(name, *known, task=log.task, details=json.dumps(details))
+                record = FitRecord.of_log(log).to_json()
+                del record["provenance"]["date"]  # a resumed sweep leaves the same bytes as an uninterrupted one
+                known = log.source, log.models, cost, log.n_queries, record["provenance"]["digest"]
+                entry = Entry(name, *known, task=log.task, record=json.dumps(record))
             except (ValueError, OSError) as problem:
                 entry = Entry(name, file, problem=" ".join(str(problem).split()))
             self.entries[name] = entry

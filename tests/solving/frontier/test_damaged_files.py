@@ -14,7 +14,7 @@ from tiers import examples
 import rcjax
 from rcjax.model.cascade_model import model_from_json
 from rcjax.policy.ladder import policy_from_json
-from rcjax.solving.frontier.frontier_file import frontier_from_json
+from rcjax.solving.frontier.frontier import frontier_from_json
 
 pytestmark = pytest.mark.usefixtures("float64")
 FOLDER = Path(__file__).parents[2] / "saved_files"

@@ -11,7 +11,7 @@ import pytest
 import rcjax
 from rcjax import solve_frontier
 from rcjax.policy import Agreement
-from rcjax.solving.frontier.frontier_file import frontier_from_json, load_frontier
+from rcjax.solving.frontier.frontier import frontier_from_json, load_frontier
 from rcjax.solving.frontier.points import Agreements, Bands
 
 pytestmark = pytest.mark.usefixtures("float64")
