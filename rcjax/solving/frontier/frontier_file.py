@@ -23,7 +23,7 @@ from rcjax._base.codec import (
     require,
     require_subset,
 )
-from rcjax.policy.decisions import Agreement, Table, validate_agreements, validate_rules
+from rcjax.policy.decisions import Agreement, Table, require_agreements, require_rules
 from rcjax.policy.spec import Spec
 from rcjax.solving.frontier.frontier import FORMAT, Frontier, make_frontier
 from rcjax.solving.frontier.points import (
@@ -73,8 +73,8 @@ class PointFile(Record):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        validate_agreements(self.agreements, "agreements", self.models)
-        validate_rules(self.rules, "rules", self.models)
+        require_agreements(self.agreements, "agreements", self.models)
+        require_rules(self.rules, "rules", self.models)
 
 
 @dataclasses.dataclass(frozen=True)
