@@ -11,9 +11,9 @@ import typer
 
 from benchmarks import make_reference
 from rcjax.cli.app import app, load
-from rcjax.collecting.graders import Submission
 from rcjax.collecting.questions import read_questions
 from rcjax.collecting.right_answers import right_call
+from rcjax.collecting.user_graders import Submission
 from rcjax.logs import read_log
 from rcjax.policy import Calibration, Policy, Rule
 from rcjax.serving.models_file import read_models

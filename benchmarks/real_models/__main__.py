@@ -30,9 +30,9 @@ from benchmarks.gateway.servers import free_port, running
 from benchmarks.real_models.models import models_toml, served, server_program
 from benchmarks.real_models.questions import make
 from benchmarks.report import machine, markdown, progress
-from rcjax.collecting.graders import Submission
 from rcjax.collecting.questions import Question
 from rcjax.collecting.right_answers import contains
+from rcjax.collecting.user_graders import Submission
 
 PROGRAM = str(Path(sys.executable).parent / "rcjax")
 GRADER = "contains"  # models of this size answer in sentences

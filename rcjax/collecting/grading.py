@@ -19,7 +19,19 @@ from typing import Any
 
 from rcjax._base.figures import count
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-from rcjax.collecting.graders import (
+from rcjax.collecting.questions import Question
+from rcjax.collecting.respondent import Budget, Expense, Respondent, StoppedError
+from rcjax.collecting.right_answers import (
+    ComparisonGrader,
+    JsonGrader,
+    NumberGrader,
+    contains,
+    exact,
+    is_number,
+    right_call,
+    right_choice,
+)
+from rcjax.collecting.user_graders import (
     AskJudge,
     CheckGrader,
     Grader,
@@ -31,27 +43,15 @@ from rcjax.collecting.graders import (
     Submission,
     UnpaidError,
 )
-from rcjax.collecting.questions import Question
-from rcjax.collecting.respondent import Budget, Expense, NotCoveredError, Respondent, StoppedError
-from rcjax.collecting.right_answers import (
-    ComparisonGrader,
-    JsonGrader,
-    NumberGrader,
-    contains,
-    exact,
-    is_number,
-    right_call,
-    right_choice,
-)
 from rcjax.logs.errors import LogError, join_names, shorten, suggest_name
 from rcjax.policy.error_kind import SAME_AS
 from rcjax.policy.signals.answers import canonical_json
 from rcjax.serving.call_log import has_failed
 from rcjax.serving.completions import read_reply
-from rcjax.serving.failures import CallError
+from rcjax.serving.failures import CallError, NotCoveredError
 from rcjax.serving.usage import CallUsage
 
-#: Graders that compare texts, by name.
+#: GraderTable that compare texts, by name.
 COMPARISONS: dict[str, Callable[[Submission], bool]] = {"exact": exact, "choice": right_choice, "contains": contains}
 
 _MAX_FAILURES = 10  # answers in a row, after which a grader is not used any more
@@ -73,7 +73,7 @@ _GRADER_NAMES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Graders:
+class GraderTable:
     """The graders of a run: the common grader, and graders by kind of question."""
 
     common: str | None
@@ -164,7 +164,7 @@ def make_graders(
     template: str | None = None,
     score_max: float | None = None,
     binary: bool = False,
-) -> Graders:
+) -> GraderTable:
     """Make the graders that a command names.
 
     Args:
@@ -205,7 +205,7 @@ def make_graders(
     if score_max is not None and not any(scoring.match(name) for name in [*kinds.values(), common or ""]):
         graders = "judge:MODEL, python:module:function, command:… or json"
         raise GraderError(f"--score-max {score_max:g}: no grader gives scores: name one of {graders}, or leave it out")
-    return Graders(common, by_name, kinds)
+    return GraderTable(common, by_name, kinds)
 
 
 def _make(name: str, max_score: float | None, judge: Callable[[str], JudgeGrader]) -> Grader:
@@ -268,7 +268,7 @@ def make_ask_judge(respondent: Respondent) -> AskJudge:
     return ask
 
 
-async def _find_verdict(row: Mapping[str, Any], question: Question, graders: Graders) -> float | None:
+async def _find_verdict(row: Mapping[str, Any], question: Question, graders: GraderTable) -> float | None:
     """Return the verdict on a row; None if no grader can grade the row, or its grader fails, which `graders` records.
 
     Raises GraderError if the grader cannot work any more.
@@ -300,8 +300,8 @@ class GradingOptions:
     regrade: bool = False
     """Whether answers with a verdict of the same grader by the same right answer are graded again."""
     reference_model: str | None = None
-    """Name of the model whose answers count as right (`questions_with_answers_of`). Neither its own answers are graded
-    nor answers to queries that it did not answer."""
+    """Name of the model whose answers count as right (`questions_with_answers_of`). Its answers, and answers to queries
+    that it did not answer, are not graded."""
     calls: Collection[str] | None = None
     """Names of the calls to grade; None for all."""
     reserved: Decimal = Decimal(0)
@@ -330,7 +330,7 @@ async def grade_row(
     file: AnswerFile,
     row: Mapping[str, Any],
     question: Question,
-    graders: Graders,
+    graders: GraderTable,
     budget: Budget,
     options: GradingOptions,
 ) -> GraderError | None:
@@ -394,7 +394,7 @@ class Regrading:
 async def regrade(
     file: AnswerFile,
     questions: Mapping[str, Question],
-    graders: Graders,
+    graders: GraderTable,
     budget: Budget,
     options: GradingOptions,
 ) -> Regrading:

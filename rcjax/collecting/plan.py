@@ -18,14 +18,12 @@ from typing import Any
 
 from rcjax._base.tokens import Tokens
 from rcjax.collecting.answer_file import LOST, AnswerFile, AnswerRows
-from rcjax.collecting.graders import GraderError
-from rcjax.collecting.grading import Graders, make_ask_judge, make_graders
+from rcjax.collecting.grading import GraderTable, make_ask_judge, make_graders
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import (
     Budget,
     Expense,
     ModelSetup,
-    NotCoveredError,
     Respondent,
     StoppedError,
     describe_failure,
@@ -34,13 +32,14 @@ from rcjax.collecting.respondent import (
     max_output_tokens,
     usual_input_tokens,
 )
+from rcjax.collecting.user_graders import GraderError
 from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.signals.reply_checks import is_reply_check
 from rcjax.serving.call_log import VERSION, has_failed
 from rcjax.serving.check_processes import CheckRunner, require_runnable
 from rcjax.serving.completions import read_reply
 from rcjax.serving.endpoints import SECOND_QUESTION_TOKENS, require_options, within_token_limit
-from rcjax.serving.failures import CallError
+from rcjax.serving.failures import CallError, NotCoveredError
 from rcjax.serving.models_file import ModelEntry
 from rcjax.serving.usage import CallUsage, reply_samples, token_limit
 
@@ -145,7 +144,7 @@ async def probe(respondent: Respondent, options: Mapping[str, Any], usage: CallU
     )
 
 
-_PROBE_ERROR = "a probe of what the model can do, and no question of yours"
+_PROBE_ERROR = "a probe of the model's abilities, not one of the questions"
 
 _TEXT_TOKENS, _CHOICE_TOKENS = 1024, 16  # default limits of an answer's tokens
 
@@ -190,7 +189,7 @@ class RunResources:
         self.plan, self.budget = plan, Budget(plan.budget)
         self._respondents: dict[str, Respondent] = {}
         self.respondents = {name: self._respondent(name) for name in plan.models}
-        self.graders: Graders = make_graders(
+        self.graders: GraderTable = make_graders(
             plan.grade, lambda name: make_ask_judge(self._respondent(name)), plan.rubric, plan.score_max, plan.binary
         )
         self.checks = CheckRunner(plan.timeout)
@@ -312,12 +311,12 @@ def _bind_settings(
     Raises ValueError for several samples if an existing answer is already the vote of several answers.
     """
     samples, before = resources.samples(name), _earlier_settings(answers, name)
-    if samples > 1 and signal == before.get("signal") == "votes" and not before.get("apart"):
+    if samples > 1 and signal == before.get("signal") == "votes" and not before.get("separate"):
         fact = (
             f"an answer of the existing log is the vote of several, and each of {samples} samples would be one answer"
         )
         raise ValueError(f"model {name}: {fact}: write another log, with another --out")
-    separate = signal == "votes" and (samples > 1 or bool(before.get("apart")))
+    separate = signal == "votes" and (samples > 1 or bool(before.get("separate")))
     options = resources.options(name, questions)
     return ModelSetup(
         resources.respondents[name], signal, options, resources.checks, samples, separate, resources.check(signal)

@@ -25,7 +25,7 @@ from rcjax.serving.check_processes import CheckRunner
 from rcjax.serving.completions import read_reply, text_or_calls
 from rcjax.serving.endpoints import Endpoint, LoggedNormaliser
 from rcjax.serving.exchange import Exchange
-from rcjax.serving.failures import NO_CREDIT, CallError, Failure, connection_error
+from rcjax.serving.failures import NO_CREDIT, CallError, Failure, NotCoveredError, connection_error
 from rcjax.serving.models_file import ModelEntry, format_request_settings
 from rcjax.serving.openai_client import CompletionRequest, complete, make_api_client
 from rcjax.serving.usage import CallUsage, text_bytes, token_limit
@@ -35,10 +35,6 @@ _PER_MESSAGE, _PER_REQUEST = 16, 64  # most tokens that endpoints add to a messa
 _MAX_PART_TOKENS = 20_000  # most tokens of a part that is not text, such as an image
 
 _BYTES_PER_TOKEN = 4  # of usual texts
-
-
-class NotCoveredError(Exception):
-    """The rest of the budget does not cover the largest cost of a request."""
 
 
 class Budget:
@@ -152,7 +148,7 @@ _CONNECTING = 0.9  # share of an attempt's time in which to connect: a failure t
 _FATAL = {  # HTTP statuses that will recur at the next question, with advice
     **dict.fromkeys((401, 403), ": is its key right?"),
     **{402: "", 404: ": is its name right?"},
-    **dict.fromkeys((301, 302, 303, 307, 308), ": it is to be asked elsewhere, which base_url must say"),
+    **dict.fromkeys((301, 302, 303, 307, 308), ": its server redirects: set base_url to the new address"),
 }
 
 _MAX_FAILURES = 10  # calls in a row, after which a model is not asked any more

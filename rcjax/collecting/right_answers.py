@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import Any, ClassVar
 
-from rcjax.collecting.graders import NoVerdictError, ProcessGrader, Submission
+from rcjax.collecting.user_graders import NoVerdictError, ProcessGrader, Submission
 from rcjax.policy.signals.answers import (
     INVALID,
     canonical_json,

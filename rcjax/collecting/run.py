@@ -19,22 +19,22 @@ from typing import Any
 
 from rcjax._base.figures import count, describe_missing_confidences
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-from rcjax.collecting.graders import UnpaidError
 from rcjax.collecting.grading import GradingOptions, grade_row, score_remarks
 from rcjax.collecting.plan import RunResources, estimate, judging_cost
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import (
     Budget,
     ModelSetup,
-    NotCoveredError,
     Respondent,
     StoppedError,
     ask_question,
     max_costs,
 )
+from rcjax.collecting.user_graders import UnpaidError
 from rcjax.logs.errors import LogError, shorten
 from rcjax.logs.oddities import summarise_models
 from rcjax.serving.call_log import has_failed
+from rcjax.serving.failures import NotCoveredError
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,7 +410,7 @@ class Run:
         fewest = min((self.tallies[setup.name].done for setup in active), default=0)
         if fewest >= self._next_forecast:
             self._next_forecast = 2 * fewest
-            costs = (estimate(one, self.questions, self.file.answers, self._judge_of).likely_cost for one in active)
+            costs = (estimate(setup, self.questions, self.file.answers, self._judge_of).likely_cost for setup in active)
             self.forecast = float(self.budget.spent) + sum(costs)
 
     async def _grade(self, row: Mapping[str, Any], question: Question, reserved: Decimal = Decimal(0)) -> None:
@@ -480,7 +480,7 @@ def summarise_run(run: Run) -> dict[str, Any]:
         "without_reference": sum(row["correct"] is None and not row.get("reference") for row in rows),
         "graded_by": dict(Counter(row["graded_by"] for row in rows if row["correct"] is not None)),
         "answered_by_all": sum(all((q.query, *sample) in answered for sample in samples) for q in run.questions),
-        "silent": [one["model"] for one in models if not one["answers"]],
+        "silent": [row["model"] for row in models if not row["answers"]],
         "stopped": {name: tally.stopped for name, tally in run.tallies.items() if tally.stopped},
         "budget_spent": run.budget_spent,
         "interrupted": run.interrupted,
@@ -501,7 +501,7 @@ def _models(rows: Sequence[Mapping[str, Any]], tallies: Mapping[str, Tally]) -> 
         for row in rows
     ]
     frame = pl.DataFrame(columns, schema_overrides=dict.fromkeys(numbers, pl.Float64))
-    figures = {one["model"]: one for one in summarise_models(frame)["models"]} if rows else {}
+    figures = {row["model"]: row for row in summarise_models(frame)["models"]} if rows else {}
     unknown = {"answers": 0, "accuracy": None, "separation": None, "cost": None}
     return [
         {

@@ -224,7 +224,7 @@ def vote_settings(
     return {
         name: {
             **{key: value for key, value in single.get(name, {}).items() if key in ("options", "prices")},
-            **{"signal": "votes", "samples": number, "apart": True, "compare": compare},
+            **{"signal": "votes", "samples": number, "separate": True, "compare": compare},
         }
         for name, number in numbers.items()
         if number > 1

@@ -1,6 +1,6 @@
 """Policies to deploy, single or in a ladder. Standard library only.
 
-Takes a policy file of `rcjax tune`, and a model's answer with its confidence; gives the decision to answer, to ask
+Input: a policy file of `rcjax tune`, and a model's answer with its confidence. Output: the decision to answer, to ask
 another model, or to abstain."""
 
 from rcjax._base.extras import lazy_exports

@@ -267,7 +267,7 @@ def _require_whole_range(table: tuple[Rule, ...], place: str) -> tuple[Rule, ...
 Table = Annotated[tuple[Rule, ...], not_empty, _require_whole_range]
 
 
-def validate_rules(rules: Mapping[str, tuple[Rule, ...]], place: str, models: Sequence[str]) -> Mapping[str, Any]:
+def require_rules(rules: Mapping[str, tuple[Rule, ...]], place: str, models: Sequence[str]) -> Mapping[str, Any]:
     """Return the rules by model in the order of a cascade; ValueError for a rule that asks an earlier model."""
     for index, model in enumerate(models):
         later = tuple(models[index + 1 :])
@@ -313,7 +313,7 @@ class Agreement(Record):
         return None if form is None or earlier_form is None else form == earlier_form
 
 
-def validate_agreements(agreements: Mapping[str, Agreement], place: str, models: Sequence[str]) -> None:
+def require_agreements(agreements: Mapping[str, Agreement], place: str, models: Sequence[str]) -> None:
     """Raise ValueError unless each agreement of a cascade is with an earlier model, and asks a later one."""
     for model, agreement in agreements.items():
         require(model in models, place, f"must be of models of the policy, {tuple(models)}", model)
@@ -401,7 +401,7 @@ def _wrap(pieces: Sequence[str], joint: str, width: int) -> str:
     """Join the pieces, breaking lines after a joint only."""
     lines = [pieces[0]]
     for i, piece in enumerate(pieces[1:], start=2):
-        end = joint.rstrip() if i < len(pieces) else ""  # what is left of the joint if the next piece goes below
+        end = joint.rstrip() if i < len(pieces) else ""  # the separator, without its space, if a line break follows
         if len(lines[-1] + joint + piece + end) > width:
             lines[-1] += joint.rstrip()
             lines.append(f"  {piece}")

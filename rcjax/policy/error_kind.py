@@ -80,12 +80,12 @@ class Reference(Record):
         """Return a sentence on the kind of error.
 
         >>> Reference("large", "exact", "differences").describe()
-        'Counted is whether answers differ from those of large (the same by exact), not whether they are right.'
+        'Errors are answers that differ from those of large (compared by exact), not wrong answers.'
         """
-        test = f"(the same by {self.same})"
+        test = f"(compared by {self.same})"
         if self.counts == "errors":
-            return f"Whether an answer is that of {self.model} {test} is a judge's verdict, judged_same."
-        return f"Counted is whether answers differ from those of {self.model} {test}, not whether they are right."
+            return f"A judge's verdict, judged_same, says whether an answer is that of {self.model} {test}."
+        return f"Errors are answers that differ from those of {self.model} {test}, not wrong answers."
 
     @property
     def error_kind(self) -> ErrorKind:
@@ -131,9 +131,9 @@ class Scores(Record):
         """Return a sentence on the kind of error.
 
         >>> Scores(10.0).describe()
-        'Counted is the score that is lost, as a share of the full score, 10.'
+        'Errors are lost score, as a share of the full score, 10.'
         """
-        return f"Counted is the score that is lost, as a share of the full score, {self.most:g}."
+        return f"Errors are lost score, as a share of the full score, {self.most:g}."
 
     @property
     def error_kind(self) -> ErrorKind:

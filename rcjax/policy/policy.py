@@ -52,8 +52,8 @@ from rcjax.policy.decisions import (
     Table,
     describe_cascade,
     find_threshold,
-    validate_agreements,
-    validate_rules,
+    require_agreements,
+    require_rules,
 )
 
 #: The name of a target of tuning, by which the provenance records it.
@@ -331,14 +331,14 @@ class Policy(AbstractPolicy):
         check_fields(self)
         is_pass_through = not self.calibrations and len(self.models) == 1
         put("calibrations", require_keys(self.calibrations, "calibrations", () if is_pass_through else self.models))
-        put("rules", validate_rules(self.rules, "rules", self.models))
+        put("rules", require_rules(self.rules, "rules", self.models))
         answers = all(rule.action == "answer" for rule in self.rules[self.models[0]])
         require(answers or not is_pass_through, "calibrations", f"must have as keys {self.models}", [])
         put("cost", require_keys(self.cost, "cost", self.models))
         for name, high in _FIGURES.items():
             if self.expected.get(name) is not None:
                 number(self.expected[name], f"expected.{name}", 0.0, high)
-        validate_agreements(self.agreements, "agreements", self.models)
+        require_agreements(self.agreements, "agreements", self.models)
         segments = {name: self._build_segment(part, f"segments[{name!r}]") for name, part in parts.items()}
         put("segments", MappingProxyType(segments))
         put("_bounds", {model: tuple(rule.up_to for rule in table) for model, table in self.rules.items()})
@@ -357,7 +357,7 @@ class Policy(AbstractPolicy):
         return self.segments.get(segment or "", self)
 
     @property
-    def cascades(self) -> tuple[Policy, ...]:
+    def segment_policies(self) -> tuple[Policy, ...]:
         """This policy, and the policies of its segments."""
         return (self, *self.segments.values())
 

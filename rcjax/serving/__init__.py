@@ -1,6 +1,6 @@
 """Asking models: one request to an endpoint, a cascade that runs a policy, and the log of what was asked.
 
-Takes a policy and queries; gives answers, and lines of a call log that can be tuned on again."""
+Input: a policy and queries. Output: answers, and lines of a call log for tuning."""
 
 from rcjax._base.extras import lazy_exports
 

@@ -21,7 +21,7 @@ from rcjax.policy.bills import MAX_COST_RATIO, AbstractBill, Bill, PeriodBill, c
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.serving.call_log import Call, CallLog, Charge
-from rcjax.serving.failures import CascadeWarning
+from rcjax.serving.failures import CascadeWarning, NotCoveredError
 from rcjax.serving.totals import LOCK_SECONDS, SYNC_SECONDS, Ledger, QueryCount, Total, TotalsFile, TotalStore
 
 _SECONDS_BETWEEN_WARNINGS = 60.0  # between two warnings of expensive answers
@@ -31,7 +31,7 @@ Candidate = TypeVar("Candidate")
 _SHADOW_STEP = 1_000_000  # step of shadow calls, so that none of them counts as the first call of a query
 
 
-class BudgetSpentError(RuntimeError):
+class BudgetSpentError(NotCoveredError):
     """The money left for the period does not cover a request.
 
     Args:

@@ -254,7 +254,7 @@ class Cascade:
     @property
     def fallbacks(self) -> tuple[str, ...]:
         """Models to ask if all models of a rung fail: today's, as recorded, then the dearest of the policy."""
-        cost, parts = self.policy.cost, [part for rung in self.policy.rungs for part in rung.cascades]
+        cost, parts = self.policy.cost, [part for rung in self.policy.rungs for part in rung.segment_policies]
         names = self.policy.tuning.get("today"), max(cost, key=cost.__getitem__)
         known = [name for name in names if name in self.all_models]  # today's may be a policy, or not served
         return tuple(dict.fromkeys(name for name in known if any(name not in part.models for part in parts)))

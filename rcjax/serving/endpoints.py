@@ -63,7 +63,7 @@ def separate_votes(record: Mapping[str, Any]) -> Votes | None:
     Args:
         record: the policy's record of the model's signal and options.
 
-    >>> separate_votes({"signal": "votes", "samples": 3, "apart": True, "compare": "choice"})
+    >>> separate_votes({"signal": "votes", "samples": 3, "separate": True, "compare": "choice"})
     Votes(samples=3, temperature=None, normalise=LoggedNormaliser(compare='choice'), separate=True)
     """
     compare = record.get("compare")
@@ -376,7 +376,7 @@ def _require_as_tuned(record: Mapping[str, Any], signal: Any, model: str) -> Non
 
 def _require_no_answer_keys(policy: AbstractPolicy, signals: Mapping[str, Any]) -> None:
     """Refuse a policy that compares keys of answers if a signal of rcjax, which makes no keys, reads the answers."""
-    pairs = [pair for rung in policy.rungs for part in rung.cascades for pair in part.agreements.items()]
+    pairs = [pair for rung in policy.rungs for part in rung.segment_policies for pair in part.agreements.items()]
     keyed = {name for model, agreement in pairs if agreement.compare == "key" for name in (model, agreement.earlier)}
     plain = [model for model in signals if model in keyed and signal_from_record(record_signal(signals[model]))]
     if plain:

@@ -19,6 +19,10 @@ from typing import Any
 from rcjax.policy.signals.answers import as_object
 
 
+class NotCoveredError(RuntimeError):
+    """The money that is left does not cover a request."""
+
+
 class CascadeWarning(UserWarning):
     """A problem that stops no cascade: a confidence cannot be read, a call is not logged, or the money is spent."""
 

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from rcjax.collecting.graders import GraderError, NoVerdictError, Submission
 from rcjax.collecting.grading import make_graders, suited_grader
 from rcjax.collecting.questions import Question
 from rcjax.collecting.right_answers import JsonGrader, right_call
+from rcjax.collecting.user_graders import GraderError, NoVerdictError, Submission
 
 RIGHT = {"name": "weather", "arguments": {"city": ["Paris", "Paris, France"], "days": 5, "unit": ["C", None]}}
 RIGHT |= {"free": ["note"]}

@@ -10,11 +10,18 @@ from helpers.graded import CHOICES, CONTAINS, EXACT, NUMBERS, PLANETS, VERDICTS,
 from hypothesis import given, settings, strategies as st
 from tiers import examples
 
-from rcjax.collecting import graders
-from rcjax.collecting.graders import GraderError, JudgeGrader, NoVerdictError, Submission, judge_prompt, parse_verdict
+from rcjax.collecting import user_graders
 from rcjax.collecting.grading import COMPARISONS, make_graders, suited_grader
 from rcjax.collecting.questions import Question
 from rcjax.collecting.right_answers import rewrite_numbers, same_number
+from rcjax.collecting.user_graders import (
+    GraderError,
+    JudgeGrader,
+    NoVerdictError,
+    Submission,
+    judge_prompt,
+    parse_verdict,
+)
 
 TABLES = {"number": NUMBERS, "exact": EXACT, "contains": CONTAINS, "choice": CHOICES}
 
@@ -84,10 +91,10 @@ def test_time_grows_with_the_length_alone(text):
 
 
 def test_a_number_that_takes_for_ever_has_no_verdict(monkeypatch):
-    monkeypatch.setattr(graders, "PROCESS_SECONDS", 2.0)
+    monkeypatch.setattr(user_graders, "PROCESS_SECONDS", 2.0)
     with pytest.raises(NoVerdictError, match="number takes more than 2 seconds"):
         grade_by("number", attempt(r"$9^{9^{9^{9^{9}}}}$", "42"))
-    monkeypatch.setattr(graders, "PROCESS_SECONDS", 120.0)
+    monkeypatch.setattr(user_graders, "PROCESS_SECONDS", 120.0)
     assert grade_by("number", attempt(r"$\frac{2}{4}$", "1/2"))
 
 
@@ -188,7 +195,7 @@ def program(tmp_path, body):
 )
 def test_the_output_of_a_program_is_its_verdict(body, says, tmp_path, monkeypatch):
     if "while True" in body:  # a busy machine starts the others in its own time
-        monkeypatch.setattr(graders, "PROGRAM_SECONDS", 1.0)
+        monkeypatch.setattr(user_graders, "PROGRAM_SECONDS", 1.0)
     name = program(tmp_path, body)
     if isinstance(says, str):
         with pytest.raises(GraderError, match=says):

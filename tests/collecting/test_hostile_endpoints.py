@@ -109,7 +109,7 @@ def test_a_redirect_is_not_followed_and_costs_nothing(status, place):
                 place, url, "--concurrency", 1, more='options = { extra_headers = { "X-Own" = "s3cret" } }'
             )
     assert result.exit_code == 1
-    assert f"tiny: HTTP {status}: it is to be asked elsewhere, which base_url must say" in " ".join(
+    assert f"tiny: HTTP {status}: its server redirects: set base_url to the new address" in " ".join(
         result.stdout.split()
     )
     assert (len(came), elsewhere) == (1, [])

@@ -15,10 +15,10 @@ from helpers.chat_server import Response, completion, served
 from helpers.command_line import run
 from helpers.sample_models import write_models, write_questions
 
-from rcjax.collecting import graders, grading
-from rcjax.collecting.graders import JudgeGrader, Submission, parse_verdict
+from rcjax.collecting import grading, user_graders
 from rcjax.collecting.grading import COMPARISONS, make_graders
 from rcjax.collecting.questions import Question
+from rcjax.collecting.user_graders import JudgeGrader, Submission, parse_verdict
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
@@ -131,7 +131,7 @@ def breaks(name, monkeypatch, place):
         monkeypatch.setitem(grading.COMPARISONS, "exact", lambda row: not math.isnan(1 / ("wicked" not in row.text)))
         return "exact", "exact failed: ZeroDivisionError"
     if name == "pattern":
-        monkeypatch.setattr(graders, "PROCESS_SECONDS", 1.0)
+        monkeypatch.setattr(user_graders, "PROCESS_SECONDS", 1.0)
         return "regex:^(a+)+$", "takes more than 1 seconds"
     if name == "function":
         (place / "fails_once.py").write_text("def right(text, reference):\n    return 1 // ('wicked' not in text)\n")

@@ -13,9 +13,16 @@ from helpers.command_line import run
 from helpers.sample_models import Models
 
 import rcjax
-from rcjax.collecting.graders import GraderError, JudgeGrader, Submission, convert_verdict, judge_prompt, parse_score
 from rcjax.collecting.grading import make_graders
 from rcjax.collecting.questions import Question
+from rcjax.collecting.user_graders import (
+    GraderError,
+    JudgeGrader,
+    Submission,
+    convert_verdict,
+    judge_prompt,
+    parse_score,
+)
 
 ASKED = Submission(Question("q", ({"role": "user", "content": "Capital?"},), ("Paris",)), "Paris", "Paris")
 

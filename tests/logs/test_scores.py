@@ -36,7 +36,7 @@ def test_a_score_is_the_same_however_it_is_written(tmp_path):
         assert np.allclose(log.correct, plain.correct, atol=1e-7), name
     assert others["ten"].digest == plain.digest
     assert others["ten"].scores == Scores(10.0)
-    assert "the score that is lost, as a share of the full score, 10" in others["ten"].describe()
+    assert "lost score, as a share of the full score, 10" in others["ten"].describe()
     taken = others["ten"].take(np.arange(40)).select(["large"])
     assert taken.scores == Scores(10.0)
     assert taken.correct.dtype == plain.correct.dtype

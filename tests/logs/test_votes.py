@@ -84,7 +84,7 @@ def test_several_samples_are_reduced_to_a_vote():
     assert np.exp(np.asarray(log.logprob)[0]).tolist() == pytest.approx([2 / 3, 0.7])  # of one answer its own
     assert np.asarray(log.correct)[0].tolist() == [True, True]
     assert np.asarray(log.answer)[0].tolist() == [0, 0]
-    assert log.request_settings == {"small": {"signal": "votes", "samples": 3, "apart": True, "compare": "text"}}
+    assert log.request_settings == {"small": {"signal": "votes", "samples": 3, "separate": True, "compare": "text"}}
 
 
 @pytest.mark.parametrize(

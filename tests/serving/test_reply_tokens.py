@@ -8,9 +8,9 @@ from helpers.chat_server import Response
 from helpers.gateway_service import gateway, make_policy
 from helpers.server_replies import FAMILIES, QUESTION, token, total
 
-from rcjax.collecting.graders import Submission
 from rcjax.collecting.questions import Question
 from rcjax.collecting.right_answers import right_choice
+from rcjax.collecting.user_graders import Submission
 from rcjax.policy import Rule
 from rcjax.policy.decisions import canonical_answer
 from rcjax.policy.signals import Choice, MeanLogprob, SignalError

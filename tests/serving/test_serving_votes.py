@@ -26,7 +26,9 @@ MONEY = {name: ServedModel(name, name, Price(*price)) for name, price in PRICES.
 
 def votes(compare="text", **more):
     """How a log with three answers to a query says that small was asked."""
-    return {"request_settings": {"small": {"signal": "votes", "samples": 3, "apart": True, "compare": compare, **more}}}
+    return {
+        "request_settings": {"small": {"signal": "votes", "samples": 3, "separate": True, "compare": compare, **more}}
+    }
 
 
 def voting_policy(threshold=0.5, **changes) -> Policy:
@@ -201,8 +203,8 @@ def test_records_tell_the_votes_and_make_the_signal_again(tmp_path):
     (row,) = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
     assert row["model"] == "small"
     record = json.loads(row["request_settings"])
-    assert {name: record[name] for name in ("signal", "samples", "apart", "compare")} == {
-        "signal": "votes", "samples": 3, "apart": True, "compare": "text",
+    assert {name: record[name] for name in ("signal", "samples", "separate", "compare")} == {
+        "signal": "votes", "samples": 3, "separate": True, "compare": "text",
     }  # fmt: skip
     again = separate_votes(record)
     assert again.normalise == LoggedNormaliser("text")

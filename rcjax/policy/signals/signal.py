@@ -456,7 +456,7 @@ def record_signal(signal: Any) -> dict[str, Any]:
         return {"signal": type(signal).__name__}
     values = {field: getattr(signal, field) for field in getattr(type(signal), "__dataclass_fields__", {})}
     if name == "votes":
-        values |= {"apart": values.pop("separate")} | _record_comparison(values.pop("normalise"))
+        values |= _record_comparison(values.pop("normalise"))
         values = {field: value for field, value in values.items() if value not in (None, False)}
     return {"signal": name} | {field: list(v) if isinstance(v, tuple) else v for field, v in values.items()}
 
@@ -501,8 +501,6 @@ def signal_from_record(record: Mapping[str, Any]) -> Signal | None:
         return None if check.runs_code else check
     if name not in SIGNAL_NAMES or "normalise" in values or (name == "choice" and "choices" not in values):
         return None
-    if name == "votes":
-        values["separate"] = values.pop("apart", False)
     if name == "votes" and "choices" in values:
         values["normalise"] = ChoiceNormaliser(values.pop("choices"))
     try:

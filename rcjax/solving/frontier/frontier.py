@@ -32,7 +32,7 @@ from rcjax._base.figures import choose_unit, distinct_percentages, format_number
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import Array, as_json_values, take_entries
 from rcjax.model.calibrated_models import FittedModel
-from rcjax.policy.decisions import Agreement, AnswerForm, Table, validate_agreements, validate_rules
+from rcjax.policy.decisions import Agreement, AnswerForm, Table, require_agreements, require_rules
 from rcjax.policy.error_kind import ERRORS, ErrorKind, penalised, recorded_error_kind
 from rcjax.policy.ladder import Ladder, Period, position_at
 from rcjax.policy.policy import AbstractPolicy, Policy
@@ -454,8 +454,8 @@ class PointFile(Record):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        validate_agreements(self.agreements, "agreements", self.models)
-        validate_rules(self.rules, "rules", self.models)
+        require_agreements(self.agreements, "agreements", self.models)
+        require_rules(self.rules, "rules", self.models)
 
 
 @dataclasses.dataclass(frozen=True)

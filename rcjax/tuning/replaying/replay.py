@@ -364,7 +364,7 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
 
 def _replay_cascades(policy: AbstractPolicy, log: Log, rungs: Sequence[Policy]) -> tuple[QueryReplay, np.ndarray]:
     """Return (outcomes of the queries under some rungs of a policy, (n,) bool: the queries that count)."""
-    cascades = [cascade for rung in rungs for cascade in rung.cascades]
+    cascades = [cascade for rung in rungs for cascade in rung.segment_policies]
     policies, places = policy_arrays(policy.models, cascades, log.logprob.dtype)
     reached = _reached(policy, policies, places)
     number = len(cascades)
@@ -387,7 +387,7 @@ def _replay_cascades(policy: AbstractPolicy, log: Log, rungs: Sequence[Policy]) 
 def _reached(policy: AbstractPolicy, policies: Policies, places: np.ndarray) -> np.ndarray:
     """Return the models that some query can reach, by any rung if the policy follows its bill: (k,) bool."""
     if policy.follows:
-        every = [cascade for rung in policy.rungs for cascade in rung.cascades]
+        every = [cascade for rung in policy.rungs for cascade in rung.segment_policies]
         policies, places = policy_arrays(policy.models, every, float)
     return np.isin(np.arange(len(policy.models)), places[policies.members])
 

@@ -31,13 +31,14 @@ from rcjax.serving.check_processes import (
     require_runnable,
     search_pattern,
 )
+from rcjax.serving.failures import NotCoveredError
 
 
 class GraderError(ValueError):
     """A grader cannot work, or does not exist; the message says why and what to do."""
 
 
-class UnpaidError(GraderError):
+class UnpaidError(GraderError, NotCoveredError):
     """The rest of the budget does not cover a verdict now."""
 
 
