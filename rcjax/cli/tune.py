@@ -162,7 +162,7 @@ _KINDS_OF_OUTPUT = {"--out": "policy", "--frontier": "frontier"}
 
 def tune(
     *,
-    within: BudgetOptions,
+    budget_options: BudgetOptions,
     spec: Spec,
     reading: LogOptions,
     log: LogFiles,
@@ -180,7 +180,7 @@ def tune(
         out: Write the policy to deploy here, as JSON; needs a target.
         frontier: Write the frontier here, for rcjax evaluate.
     """
-    spec = within.spread(spec, *log)
+    spec = budget_options.add_to(spec, *log)
     options = reading.options() | {"segment": spec.segment, "models": models_to_read(reading.models, spec.cascade)}
     target = spec.target
     if out and target is None:
