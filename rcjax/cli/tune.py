@@ -279,7 +279,7 @@ def show_tuning(
     remarks = [f"{len(listed)} of {len(points)}; --json lists all"] * (len(listed) < len(points))
     remarks += [f"in brackets, {100 * LEVEL:.0f} % intervals"] * any("error_interval" in point for point in points)
     remarks += ["* is that for your target"] * (len(chosen_rows) == 1)
-    remarks += ["* are those that your target mixes"] * (len(chosen_rows) > 1)
+    remarks += ["* marks the two policies that your target mixes"] * (len(chosen_rows) > 1)
     brackets = f" ({'; '.join(remarks)})" if remarks else ""
     screen.print(f"The frontier, the best policies of these models, cheapest first{brackets}:")
     starred = [i in chosen_rows for i in listed]

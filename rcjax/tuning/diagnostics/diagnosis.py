@@ -220,7 +220,7 @@ class HeldOutPart(NamedTuple):
     """A part of a log, or a whole log, with a model that was not fitted to it."""
 
     model: FittedModel
-    """FittedModel model."""
+    """Model that was not fitted to `log`."""
     log: Log
     """Held-out queries."""
     rest: Log | None = None
