@@ -43,7 +43,9 @@ SECTIONS = {
         "demo_model",
         "Marginal",
     ],
-    "Frontiers": ["solve_frontier", "error_and_cost", "Frontier", "load_frontier", "InfeasibleError"],
+    "Frontiers": [
+        *("solve_frontier", "error_and_cost", "Frontier", "load_frontier", "InfeasibleError", "area_under_curve"),
+    ],
     "The frontier as a pure function": ["solve", "Solution"],
     "Objectives of your own": ["minimise", "Outcome", "outcomes", "smoothed_quantile"],
     "Selection, intervals, guarantees": [
@@ -54,7 +56,6 @@ SECTIONS = {
         "Bands",
         "certify",
         "Certificate",
-        "area_under_curve",
         "expected_calibration_error",
     ],
     "The posterior": ["sample_posterior", "Posterior", "Priors", "posterior_figures", "credible_bands"],

@@ -190,10 +190,7 @@ def areas(curves: dict[str, Curve]) -> dict[str, float | None]:
     high = min(curve.cost.max() for curve in curves.values())
     if not low < high:
         return dict.fromkeys(curves)
-    return {
-        name: rcjax.tuning.replaying.area_under_curve(curve.cost, curve.error, low, high)
-        for name, curve in curves.items()
-    }
+    return {name: rcjax.solving.area_under_curve(curve.cost, curve.error, low, high) for name, curve in curves.items()}
 
 
 def compare_frontiers(new: rcjax.Frontier, old: rcjax.Frontier, test: rcjax.Log) -> dict[str, float]:

@@ -23,7 +23,7 @@ from hypothesis import settings
 import rcjax
 from rcjax._core.compilation import LEVELS, forget_programs, store_programs
 
-# A machine that is busy makes no test wrong. CI draws the same examples each time, as Hypothesis's own profile for it
+# A busy machine fails no test by time. CI draws the same examples each time, as Hypothesis's own profile for it
 # does: what fails there is of the change. Elsewhere every run draws anew.
 settings.register_profile("rcjax", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("rcjax")
@@ -104,7 +104,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """A slow machine does what it can in the time that it has, and says what it did not do."""
+    """Skip tests that have not begun within --minutes."""
     if time.monotonic() > item.config.stash[END]:
         pytest.skip(f"not begun within {item.config.getoption('minutes'):g} minutes (--minutes)")
 

@@ -1,6 +1,7 @@
-"""The command line: a module per command parses options, calls a function, and prints the result.
+"""The command line: a command parses options, calls a function, and prints the result.
 
-Importing this package is fast; a command imports JAX when it starts to work."""
+Commands that belong together share a module; `rcjax.cli.app` lists them. Importing this package is fast; a command
+imports JAX when it starts to work."""
 
 import sys
 

@@ -302,7 +302,7 @@ def _show_against(described: str, exchange: str, verdict: str) -> None:
 
 def diagnose(
     *,
-    within: BudgetOptions,
+    budget_options: BudgetOptions,
     spec: Annotated[Spec, "max_error", "match", "today", "error_cost"],
     reading: LogOptions,
     log: LogFile,
@@ -324,7 +324,7 @@ def diagnose(
         cascade: Test the policies of `rcjax tune` with this `--cascade`. [default: those of the default search]
         all_: Show every finding, not only the worst of each kind.
     """
-    spec = replace(within.spread(spec, log), cascade=cascade, intervals=False)
+    spec = replace(budget_options.add_to(spec, log), cascade=cascade, intervals=False)
     options = reading.options()
     start_jax()
     import rcjax
@@ -504,7 +504,7 @@ def _print_findings(
 
 def report(
     *,
-    within: BudgetOptions,
+    budget_options: BudgetOptions,
     spec: Annotated[Spec, "max_error", "match", "today", "error_cost"],
     reading: LogOptions,
     log: LogFile,
@@ -524,7 +524,7 @@ def report(
         out: Write the page here.
         test: Log of other queries to test on. [default: LOG itself, in five folds]
     """
-    spec = within.spread(spec, log)
+    spec = budget_options.add_to(spec, log)
     options = reading.options() | {"models": reading.models}
     require_libraries("a report", "report", "matplotlib", "jinja2")
     require_outputs({"--out": out}, reading.inputs(log) | {"--test": test}, {"--out": "HTML page"})

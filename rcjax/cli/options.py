@@ -108,7 +108,7 @@ class BudgetOptions:
         Queries | None, typer.Option(parser=inputs.queries, metavar="N/month", rich_help_panel=TARGET)
     ] = None
 
-    def spread(self, spec: Spec, *log: Path) -> Spec:
+    def add_to(self, spec: Spec, *log: Path) -> Spec:
         """Add the budget to the options of tuning; a usage error for a period without a number of queries.
 
         Args:

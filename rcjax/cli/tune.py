@@ -162,7 +162,7 @@ _KINDS_OF_OUTPUT = {"--out": "policy", "--frontier": "frontier"}
 
 def tune(
     *,
-    within: BudgetOptions,
+    budget_options: BudgetOptions,
     spec: Spec,
     reading: LogOptions,
     log: LogFiles,
@@ -180,7 +180,7 @@ def tune(
         out: Write the policy to deploy here, as JSON; needs a target.
         frontier: Write the frontier here, for rcjax evaluate.
     """
-    spec = within.spread(spec, *log)
+    spec = budget_options.add_to(spec, *log)
     options = reading.options() | {"segment": spec.segment, "models": models_to_read(reading.models, spec.cascade)}
     target = spec.target
     if out and target is None:
@@ -280,7 +280,7 @@ def show_tuning(
     remarks = [f"{len(listed)} of {len(points)}; --json lists all"] * (len(listed) < len(points))
     remarks += [f"in brackets, {100 * LEVEL:.0f} % intervals"] * any("error_interval" in point for point in points)
     remarks += ["* is that for your target"] * (len(chosen_rows) == 1)
-    remarks += ["* are those that your target mixes"] * (len(chosen_rows) > 1)
+    remarks += ["* marks the two policies that your target mixes"] * (len(chosen_rows) > 1)
     brackets = f" ({'; '.join(remarks)})" if remarks else ""
     screen.print(f"The frontier, the best policies of these models, cheapest first{brackets}:")
     starred = [i in chosen_rows for i in listed]

@@ -39,7 +39,7 @@ def describe_doubts(log: Log) -> Iterator[str]:
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0)
     >>> [*describe_doubts(log)], [*describe_doubts(log.take(slice(30)))]
-    ([], ['30 queries tell an error to ± 10 points, whichever policy it is of: log 100 or more'])
+    ([], ['30 queries estimate an error only to ± 10 points: log 100 or more'])
     """
     n, labelled = log.n_queries, np.asarray(log.labelled & np.asarray(log.answered))
     labels, confidences = np.asarray(log.correct, float), np.asarray(log.logprob)
@@ -49,7 +49,7 @@ def describe_doubts(log: Log) -> Iterator[str]:
         known = [float(right[mask].mean()) for right, mask in zip(labels.T, labelled.T, strict=True) if mask.any()]
         best = min(max(known, default=0.5), 1 - 1 / n)
         points = 100 * Z_ONE_SIDED_95 * math.sqrt(best * (1 - best) / n)
-        yield f"{n} queries tell an error to ± {points:.0f} points, whichever policy it is of: log 100 or more"
+        yield f"{n} queries estimate an error only to ± {points:.0f} points: log 100 or more"
     if log.answer is not None and not log.has_confidences:
         return  # answers are compared, and `read_log` has warned that there is no confidence
     constant = dict[tuple[str, int], list[str]]()
@@ -121,10 +121,10 @@ def describe_oddities(log: Log) -> Iterator[str]:
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0)
     >>> [*describe_oddities(log)], [*describe_oddities(log.take(slice(11)))]
-    ([], ['11 queries tell good policies from lucky ones no better than dice: log 100 or more'])
+    ([], ['11 queries cannot tell a good policy from a lucky one: log 100 or more'])
     """
     if log.n_queries < MIN_QUERIES:
-        yield f"{log.n_queries} queries tell good policies from lucky ones no better than dice: log 100 or more"
+        yield f"{log.n_queries} queries cannot tell a good policy from a lucky one: log 100 or more"
     labelled = np.asarray(log.labelled & np.asarray(log.answered))
     labels = np.asarray(log.correct, float)[labelled]
     if log.n_queries > 1 and labels.size and (labels == labels[0]).all() and labels[0] in (0, 1):

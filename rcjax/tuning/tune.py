@@ -152,7 +152,8 @@ class Tuned:
         )
 
     def _error_costs(self, policy: AbstractPolicy) -> tuple[float | None, float | None]:
-        """Return the dollars per error that (the next dearer policy avoids, the policy avoids beside a cheaper one).
+        """Return (dollars per error that the next dearer policy avoids, dollars per error that this policy avoids over
+        the next cheaper one).
 
         The other policies are the rungs of the policy or, if it has one, the points of the frontier.
         """
@@ -367,7 +368,7 @@ def resolve_today(log: Log, today: ModelOrPolicy | None) -> ModelOrPolicy:
 
 
 def _with_policy(tuned: Tuned, is_today_default: bool) -> Tuned:
-    """Add the policy for the target, if there is one, with its comparison and notes
+    """Add the policy for the target, if there is one, with its comparison and notes.
 
     `is_today_default`: today's model is the default, not given.
     """

@@ -85,7 +85,7 @@ def test_options_that_do_not_go_together_are_refused(folder):
 
 def test_the_queries_of_a_service_are_counted_in_its_log(calls):
     period = Period(3.0, "day")
-    spec = BudgetOptions(period).spread(Spec(), calls)
+    spec = BudgetOptions(period).add_to(Spec(), calls)
     assert (spec.budget, spec.period) == (pytest.approx(0.01), period)
 
 

@@ -101,7 +101,7 @@ def test_the_row_of_the_policy_chosen_is_starred(capsys):
     tune.show_tuning("a log", ROWS, points, chosen=points[30:32], money=MILLION)
     printed = capsys.readouterr().out
     assert re.findall(r"^ *\* (\S+)", printed, re.MULTILINE) == ["31.0", "32.0"]
-    assert "(* are those that your target mixes)" in " ".join(printed.split())
+    assert "(* marks the two policies that your target mixes)" in " ".join(printed.split())
 
 
 def test_two_mixed_rows_that_are_printed_alike_are_both_in_the_table(capsys):

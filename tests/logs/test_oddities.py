@@ -20,7 +20,7 @@ def labelled(right):
 
 INVERTED = dataclasses.replace(LOG, logprob=jnp.log(jnp.clip(1 - jnp.exp(LOG.logprob), 1e-6, 1.0)))
 ODD = [
-    (LOG.take(slice(11)), ["11 queries tell good policies from lucky ones"]),
+    (LOG.take(slice(11)), ["11 queries cannot tell a good policy from a lucky one"]),
     (labelled(True), ["every answer of any model is right: nothing tells the models apart"]),
     (labelled(False), ["no answer of any model is right: nothing tells the models apart"]),
     (INVERTED, ["the surer llama3.2-1b is, the more often it is wrong", "the surer llama3.1-70b is"]),
@@ -53,7 +53,7 @@ def test_few_queries_and_a_confidence_that_never_varies_are_doubtful_and_not_ref
     assert [*describe_doubts(LOG)] == []
     few = LOG.take(slice(36))
     assert [*describe_oddities(few), *describe_doubts(few)] == [
-        "36 queries tell an error to ± 9 points, whichever policy it is of: log 100 or more",
+        "36 queries estimate an error only to ± 9 points: log 100 or more",
     ]
     constant = dataclasses.replace(LOG, logprob=LOG.logprob.at[:, 0].set(-0.7))
     assert [told.split(":")[0] for told in describe_doubts(constant)] == [

@@ -15,8 +15,8 @@ from scipy.optimize import minimize
 import rcjax
 from rcjax import solve_frontier
 from rcjax._core.batching import number_pairs
+from rcjax.solving.frontier.points import area_under_curve
 from rcjax.solving.quadrature import build_tables, outcome_of_cuts
-from rcjax.tuning.replaying.replay import area_under_curve
 
 pytestmark = pytest.mark.usefixtures("float64")
 

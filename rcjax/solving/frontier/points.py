@@ -339,6 +339,42 @@ def abstain_worth_at(abstain_price: float | None, dtype: Any) -> jax.Array | Non
 _Point = tuple[float, float]
 
 
+def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float) -> float:
+    """Compute the mean height of an error–cost curve between two costs.
+
+    Straight lines join the points, after errors at equal costs are averaged; the exact integral is divided by
+    high − low. Methods should be compared over the range of costs that their curves share.
+
+    Args:
+        cost: (L,) expected cost of each point, in any order.
+        error: (L,) error probability of each point.
+        low, high: ends of the range of costs, which the points must cover.
+
+    Raises ValueError for a range that is empty or not covered, for unlike shapes and for NaN.
+
+    >>> area_under_curve([1.0, 2.0, 4.0], [0.5, 0.25, 0.25], low=1.0, high=4.0)
+    0.2916...
+    """
+    try:
+        costs, errors = np.asarray(cost, float), np.asarray(error, float)
+    except (TypeError, ValueError):
+        raise TypeError("cost and error must be arrays of numbers") from None
+    if costs.ndim != 1 or costs.shape != errors.shape or not costs.size:
+        raise ValueError(f"cost and error have shapes {costs.shape} and {errors.shape}: give two of one length")
+    if not (np.isfinite(costs).all() and np.isfinite(errors).all()):
+        raise ValueError("cost and error must be finite numbers, but there is a NaN or an infinity among them")
+    if not low < high:
+        raise ValueError(f"low must be less than high, but low is {low} and high is {high}")
+    costs, place, number = np.unique(costs, return_inverse=True, return_counts=True)
+    if low < costs[0] or high > costs[-1]:
+        covered = f"the curve covers the costs from {costs[0]:.6g} to {costs[-1]:.6g}"
+        raise ValueError(f"{covered}, which does not include all of {low:.6g} to {high:.6g}")
+    height = np.bincount(place, weights=errors) / number  # at equal costs, their mean
+    ends = np.concatenate([[low], costs[(low < costs) & (costs < high)], [high]])
+    heights = np.interp(ends, costs, height)
+    return float((heights[1:] + heights[:-1]) / 2 @ np.diff(ends) / (high - low))
+
+
 def pareto(cost: Array, error: Array) -> np.ndarray:
     """Return the indices of the points that are not dominated, by rising cost and falling error.
 

@@ -14,8 +14,8 @@ tuned on folds would not keep. A policy that broke its promise is replaced by a 
 that exceeds the limit of its target by more than chance explains is replaced by a new one nearer to it. A policy
 without λ cannot be compared, and is replaced by a new one without faults.
 
-A policy within a limit on the error is replaced by a cheaper one within it (`LimitSaving`). The gain at its λ kept dear
-policies far below the limit, and replaced policies by cheaper ones within it by chance.
+A policy within a limit on the error is replaced by a cheaper one within it (`LimitSaving`). Compared at the
+policy's λ instead, dear policies far below the limit stayed, and chance replaced others.
 
 Without drift these rules replace .6 policies with a budget a year (`benchmarks.year`). A rule on the sign of the
 cross-validated gain replaced eleven a year without a benefit: it compares policies that are tuned on four fifths of the

@@ -1,10 +1,9 @@
 """The weeks of a log: the window of a check, and the traffic of the last week against the weeks before.
 
 Labels are few, and traffic is not: two thousand queries of a week show a shift of a model's confidences where a hundred
-labelled queries show nothing. The last week of a call log is compared with the eight weeks before it. If these have too
-few queries, its confidences are compared with those of the queries that the policy carries. The confidences of a model
-come from calls that any query might make: the first call of a path, and calls of shadow queries. Repeated questions
-count once.
+labelled queries show nothing. The last week of a call log is compared with the eight weeks before it; if these have too
+few queries, with the queries that the policy carries. The confidences of a model come from calls that any query might
+make: the first call of a path, and calls of shadow queries. Repeated questions count once.
 """
 
 from __future__ import annotations

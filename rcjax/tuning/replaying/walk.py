@@ -59,7 +59,7 @@ class Route(NamedTuple):
 
 
 def money_of_answers(policy: Policies, query_cost: Array, signal_cost: Array | None) -> Array:
-    """Return the money of each answer under one policy (k, n): without `signal_cost` if it is kept in any case."""
+    """Return the cost of each answer under one policy (k, n); an answer that is always kept costs no `signal_cost`."""
     if signal_cost is None:
         return query_cost
     bounds = jnp.asarray(policy.bounds)

@@ -1,4 +1,4 @@
-"""Replay: policies on logged data against a loop over `Policy.step`, standard errors, areas."""
+"""Replay: policies on logged data against a loop over `Policy.step`, standard errors."""
 
 import math
 
@@ -7,8 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings, strategies as st
-from tiers import examples
 
 from rcjax.logs import Log, LogError, read_log
 from rcjax.model.calibrated_models import CalibratedModels
@@ -17,7 +15,7 @@ from rcjax.policy import Calibration, Defer, Policy, Rule
 from rcjax.policy.spec import Spec
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.points import LossTerms, Points, policies_from_rules
-from rcjax.tuning.replaying.replay import Replay, area_under_curve, replay
+from rcjax.tuning.replaying.replay import Replay, replay
 
 pytestmark = pytest.mark.optimised
 
@@ -190,34 +188,3 @@ def test_a_second_call_compiles_nothing(compilations):
 
 
 # -- area under the error–cost curve
-
-
-@settings(max_examples=examples(50), deadline=None)
-@given(st.integers(2, 30), st.integers(0, 1000))
-def test_the_area_is_that_of_a_fine_grid(points, seed):
-    rng = np.random.default_rng(seed)
-    cost, error = rng.uniform(1, 100, points), rng.uniform(0, 0.5, points)
-    cost[-1], error[-1] = cost[0], 0.5  # equal costs: the errors are averaged
-    span = np.ptp(cost)
-    if span == 0:
-        return
-    low, high = cost.min() + 0.1 * span, cost.max() - 0.2 * span
-    knots, place = np.unique(cost, return_inverse=True)
-    grid = np.linspace(low, high, 200_001)
-    fine = np.interp(grid, knots, np.bincount(place, weights=error) / np.bincount(place))
-    expected = ((fine[1:] + fine[:-1]) / 2 * np.diff(grid)).sum() / (high - low)
-    assert area_under_curve(cost, error, low, high) == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (([1, 2], [0.1, 0.2], 2, 1), "low must be less than high"),
-        (([1, 2], [0.1, 0.2], 0.5, 2), "covers the costs from 1 to 2"),
-        (([1, 2, 3], [0.1, 0.2], 1, 2), "shapes"),
-        (([1, math.nan], [0.1, 0.2], 1, 2), "finite"),
-    ],
-)
-def test_a_curve_that_cannot_be_integrated_is_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        area_under_curve(*arguments)
