@@ -182,11 +182,6 @@ class SharedBill:
         """Money left for the period; None without one."""
         return self.bill.money_left(time.time()) if isinstance(self.bill, PeriodBill) else None
 
-    @property
-    def period(self) -> Period | None:
-        """Money and period that the bill follows; None without one."""
-        return self.bill.period if isinstance(self.bill, PeriodBill) else None
-
     def choose_and_reserve(
         self, candidates: Sequence[Candidate], estimate_cost: Callable[[Candidate], float], client: str | None = None
     ) -> AbstractContextManager[Candidate]:

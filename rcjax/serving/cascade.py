@@ -23,7 +23,6 @@ from types import MappingProxyType, NoneType
 from typing import Any, Literal
 
 from rcjax._base.codec import number, require_instance, takes, whole_number
-from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, hash_to_uniform
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
@@ -268,11 +267,6 @@ class Cascade:
     def money_left(self) -> float | None:
         """Money left for the period; None if the cascade follows no money for a period."""
         return self.billing.money_left
-
-    @property
-    def period(self) -> Period | None:
-        """Money and period that the cascade follows; None without one."""
-        return self.billing.period
 
     def reserve_unjudged(
         self, estimate_cost: Callable[[str], float], client: str | None

@@ -96,20 +96,14 @@ THINKING = frozenset(_THINKING_NAMES.split())
 
 
 class CallFigures(NamedTuple):
-    """The tokens and the cost of a call."""
+    """The tokens and the cost of a call, as `Call` has them."""
 
     input_tokens: int | None
-    """Input tokens of all requests; None if the endpoint did not report them."""
     output_tokens: int | None
-    """Output tokens of all replies; None if the endpoint did not report them."""
     cached_tokens: int
-    """Tokens of the input that came from a cache."""
     cache_write_tokens: int
-    """Tokens of the input that were put into a cache."""
     cost: float
-    """Dollars."""
     estimated: bool
-    """Whether the cost is an estimate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,7 @@ def test_only_queries_that_went_to_all_models_are_learnt_from(path):
     assert log.queries == (0, 1)
     assert message == "calls.jsonl: 3 of 7 rows are left out: 3 of queries that did not go to all models"
     write(path.with_name("none.jsonl"), *both(0, is_shadow_query=False))
-    with pytest.raises(LogError, match=r"no query of it went to all models, .* shadow=0\.05"):
+    with pytest.raises(LogError, match=r"no query of it went to all models, .*shadow=0\.05"):
         read_log(path.with_name("none.jsonl"), labels=answers("B"))
     frame = pl.read_ndjson(path).drop("call_log", "shadow").with_columns(pl.col("query").cast(int))
     with pytest.warns(rcjax.logs.IncompleteLogWarning):

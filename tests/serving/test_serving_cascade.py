@@ -360,11 +360,7 @@ def test_an_observer_gets_the_calls_that_a_shadow_query_adds():
     calls = []
     ask(lambda request, headers: good("A", SURE), shadow=1.0, observe=calls.append)
     assert all(call.query.handling.is_shadow_query for call in calls)
-    assert {call.model: call.query.handling.is_beyond_policy for call in calls} == {
-        "small": False,
-        "middle": True,
-        "large": True,
-    }
+    assert {call.model for call in calls if call.query.handling.is_beyond_policy} == {"middle", "large"}
 
 
 def test_no_answer_waits_for_shadow_calls_and_only_so_many_shadow_queries_are_under_way():
@@ -381,9 +377,8 @@ def test_no_answer_waits_for_shadow_calls_and_only_so_many_shadow_queries_are_un
                 drawn = [first, *[await cascade.ask("?", f"q{i}") for i in range(1, 16)]]
                 with pytest.warns(CascadeWarning, match="16 shadow queries are under way") as warned:
                     left_out = [await cascade.ask("?", f"q{i}") for i in range(16, 20)]
-            assert [result.query.handling.is_shadow_query for result in (*drawn, *left_out)] == [True] * 16 + [
-                False
-            ] * 4
+            assert all(result.query.handling.is_shadow_query for result in drawn)
+            assert not any(result.query.handling.is_shadow_query for result in left_out)
             assert outcomes == ["asked"] * 16 + ["no slot"] * 4
             assert [each.category for each in warned].count(CascadeWarning) == 1
             assert asked(server) == ["small", "middle", *["small"] * 19]

@@ -345,8 +345,8 @@ class CatalogMaker:
                 deployments[name] = self._deploy(name, policy, models, before)
             except ValueError as problem:
                 raise ValueError(f"{self._source_of(name, policy)}: {problem}") from None
-            period = deployments[name].cascade.period
-            if period is not None and settings.ledger is None and settings.log_file is None:
+            period, follows = deployments[name].file_policy.period, deployments[name].cascade.money_left is not None
+            if period is not None and follows and settings.ledger is None and settings.log_file is None:
                 reason = f"its budget is for each {period.every}, and the money spent is kept beside the log"
                 raise ValueError(f"policy {name}: {reason}: give --log calls.jsonl, --ledger, or --no-follow")
         model_caller = ModelCaller(endpoints, self.log, _SLOTS_PER_REQUEST * settings.limits.concurrency, self.observe)
