@@ -291,7 +291,7 @@ def best_abstention(confidence: Array, right: Array, included: Array, worth: Arr
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Blending:
-    """The weights by which labels are blended with their probabilities, and the price of an abstention.
+    """The weights by which labels are blended with their probabilities, and the worth of an abstention.
 
     The defaults of the weights do well on most logs.
     """
@@ -300,13 +300,8 @@ class Blending:
     """() weight of the model's own calibrated confidence, a."""
     conditional: float | Array = 0.375
     """() weight of the probability given the confidence of the model asked before, b."""
-    abstain_price: float | Array | None = None
-    """() errors that an abstention counts as; None: models do not abstain."""
-
-    @property
-    def abstain_worth(self) -> float | Array | None:
-        """() worth of an abstention, in right answers; None: models do not abstain."""
-        return None if self.abstain_price is None else 1 - self.abstain_price
+    abstain_worth: Array | None = None
+    """() worth of an abstention, in right answers; None: models do not abstain."""
 
     @property
     def label(self) -> float | Array:
@@ -434,7 +429,7 @@ def score_pairs(rows: CalibratedRows, blending: Blending) -> tuple[Candidates, A
 
     Args:
         rows: the queries.
-        blending: the blending weights of labels, and the price of an abstention.
+        blending: the blending weights of labels, and the worth of an abstention.
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
     >>> query_cost = jnp.array([[1.0, 14.0], [1.0, 6.0]])
@@ -457,7 +452,7 @@ def _single_models(rows: CalibratedRows, blending: Blending) -> Candidates:
     answers = rows.included.sum(0)
     penalty = jnp.where(answers > 0, 1 - divide((rows.included * rows.correct).sum(0), answers, 0.5), jnp.inf)
     abstain_threshold, abstention = None, jnp.zeros_like(rows.query_cost[0])
-    if blending.abstain_price is not None:
+    if blending.abstain_worth is not None:
         abstain_threshold, gain, abstention = best_abstentions(rows, blending)
         penalty = penalty - gain
     cost = rows.mean_cost(rows.last_cost(abstain_threshold))
@@ -475,7 +470,7 @@ def best_abstentions(rows: CalibratedRows, blending: Blending) -> tuple[Array, A
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
     >>> rows = CalibratedRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.ones((2, 2)))
-    >>> [round(float(figure[0]), 3) for figure in best_abstentions(rows, Blending(abstain_price=jnp.array(0.2)))]
+    >>> [round(float(figure[0]), 3) for figure in best_abstentions(rows, Blending(abstain_worth=jnp.array(0.8)))]
     [0.55, 0.344, 0.5]
     """
     worth = jnp.asarray(blending.abstain_worth, rows.confidence.dtype)

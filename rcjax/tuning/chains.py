@@ -144,10 +144,10 @@ def score_chains_of_verdicts(
         calibrators: (k,) calibrators of the models.
         training: the queries.
         query_cost: money of each answer (n, k), or mean money of each model (k,).
-        blending: the blending weights of labels, and the price of an abstention.
+        blending: the blending weights of labels, and the worth of an abstention.
     """
     logprob, correct, included = map(np.asarray, training[:3])
-    if blending.abstain_price is not None or not are_verdicts(logprob, included):
+    if blending.abstain_worth is not None or not are_verdicts(logprob, included):
         return None
     confidence = np.asarray(calibrate_rows(calibrators, logprob), float)
     right = blend_labels(confidence, correct, included, float(blending.label))

@@ -356,7 +356,7 @@ def cross_validate(log: Log, model: FittedModel, blending: Blending, seed: int =
     Args:
         log: the log, with the models of `model`.
         model: the model fitted to the log.
-        blending: the blending weights of labels, and the price of an abstention.
+        blending: the blending weights of labels, and the worth of an abstention.
         seed: seed of the deals.
     """
     deals = min(max(_REPEATED_QUERIES // log.n_queries, 1), _MAX_DEALS)
@@ -382,7 +382,7 @@ def _cross_validate_deal(
     The first axis of `penalty` and `estimated` holds the kinds of outcomes: expected and, if labels lack, corrected.
     """
     complete = log.complete
-    abstain_price = None if blending.abstain_price is None else float(blending.abstain_price)
+    abstain_price = None if blending.abstain_worth is None else 1 - float(blending.abstain_worth)
     fold = deal_folds(log.queries, complete, seed)
     query_cost = impute_query_cost(log)
     outcomes, logs = _outcomes_by_fold(log, fold)

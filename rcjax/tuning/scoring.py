@@ -159,7 +159,7 @@ def score_agreement(rows: CalibratedRows, blending: Blending) -> Candidates:
 
     Args:
         rows: the queries, with the codes of answers.
-        blending: the blending weights of labels, and the price of an abstention.
+        blending: the blending weights of labels, and the worth of an abstention.
 
     >>> confidence, right = jnp.full((4, 3), 0.5), jnp.array([[0, 0, 1], [0, 0, 1], [1, 1, 1], [1, 1, 1]], bool)
     >>> answer = jnp.array([[0, 1, 2], [0, 1, 2], [0, 0, 0], [0, 0, 0]])
@@ -176,7 +176,7 @@ def score_agreement(rows: CalibratedRows, blending: Blending) -> Candidates:
     columns = _AgreementColumns(
         right=blend_labels(rows.confidence, rows.correct, rows.included, blending.label),
         rising=jnp.argsort(rows.confidence, axis=0).T,
-        abstain_thresholds=None if blending.abstain_price is None else best_abstentions(rows, blending)[0],
+        abstain_thresholds=None if blending.abstain_worth is None else best_abstentions(rows, blending)[0],
     )
 
     def score(models: tuple[Array, ...]) -> Candidates:
@@ -289,7 +289,7 @@ def score_candidates(
         calibrators: (k,) calibrators of the models.
         training: the queries; without codes of answers there are no agreement policies.
         query_cost: money of each answer (n, k), or mean money of each model (k,).
-        blending: the blending weights of labels, and the price of an abstention.
+        blending: the blending weights of labels, and the worth of an abstention.
         only_complete: score all candidates on the queries with the answers of all models.
         admits: function from policies (C,) to a mask of the policies to choose from, (C,) bool; None: all.
     """
@@ -349,13 +349,13 @@ _THRESHOLDS = 16  # thresholds of each model at which the weights are estimated
 _PRIOR = 300  # weight of the prior, in labels
 
 
-def estimate_blending(log: Log, fitted: Calibrator, abstain_price: float | None = None) -> Blending:
+def estimate_blending(log: Log, fitted: Calibrator, abstain_worth: Any = None) -> Blending:
     """Estimate the blending weights (a, b) by cross-fitted least squares; the defaults for one model or few labels.
 
     Args:
         log: the log, of which at most 5,000 labelled queries are drawn at random.
         fitted: (k,) calibrators fitted to the log, whose transform and stated values are used.
-        abstain_price: errors that an abstention counts as; None, or 1 and more: models do not abstain.
+        abstain_worth: () worth of an abstention, in right answers; None: models do not abstain.
 
     >>> import rcjax
     >>> from rcjax.model.calibrated_models import fit_calibrated
@@ -364,9 +364,7 @@ def estimate_blending(log: Log, fitted: Calibrator, abstain_price: float | None 
     >>> 0 <= blending.calibrated <= 1, 0 <= blending.conditional <= 1, 0 <= blending.label <= 1
     (True, True, True)
     """
-    abstains = abstain_price is not None and abstain_price < 1
-    price = jnp.asarray(abstain_price, log.cost.dtype) if abstains else None
-    return Blending(*_estimate_weights(log, fitted), price)
+    return Blending(*_estimate_weights(log, fitted), abstain_worth)
 
 
 def _estimate_weights(log: Log, fitted: Calibrator) -> tuple[float | Array, float | Array]:

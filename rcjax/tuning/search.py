@@ -104,7 +104,7 @@ def select_frontier(
     log = log.select(model.models)
     require_complete(log, "the search")
     sample = sample_queries(log, seed)
-    blending = estimate_blending(sample, model.calibrators, abstain_price)
+    blending = estimate_blending(sample, model.calibrators, abstain_worth_at(abstain_price, log.cost.dtype))
     cross_validation = None
     if sample.has_enough_complete:
         cross_validation = cross_validate(sample, model, blending, seed=seed).summarise()
@@ -300,7 +300,7 @@ class LabelSearch:
         agreement_lam = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
         fitted = frontier.model.calibrators
         if blending is None:
-            blending = estimate_blending(log, fitted, frontier.abstain_price)
+            blending = estimate_blending(log, fitted, abstain_worth_at(frontier.abstain_price, log.cost.dtype))
 
         def tune_draw(queries: np.ndarray) -> tuple[Calibrator, Policies]:
             training, query_cost = take_training_rows(log, queries)

@@ -138,7 +138,7 @@ def test_a_candidate_costs_and_abstains_as_its_walk_does(abstaining, signals):
     """On complete queries, the shares of the estimate are those of the policy that it becomes."""
     confidence, conditional, correct, _, answer = random_log(5)
     everyone, query_cost = np.ones((N, K), bool), query_costs_at_random(5)
-    how = {"abstain_price": jnp.array(1 - WORTH) if abstaining else None}
+    how = {"abstain_worth": jnp.array(WORTH) if abstaining else None}
     signal_cost = signals * query_cost if signals else None
     trial = judged((confidence, conditional, correct, everyone, answer), query_cost, signal_cost=signal_cost, **how)
     trial = jax.tree.map(np.asarray, trial)

@@ -102,19 +102,19 @@ def test_label_errors_and_costs_are_those_of_a_walk(seed):
     np.testing.assert_allclose(spent.mean(1), found.cost[kept], rtol=1e-12)
 
 
-@pytest.mark.parametrize("price", [None, 0.7])
-def test_a_question_that_a_policy_does_not_ask_is_not_in_its_cost(price):
+@pytest.mark.parametrize("worth", [None, 0.3])
+def test_a_question_that_a_policy_does_not_ask_is_not_in_its_cost(worth):
     """Single models and the second of a pair are not asked how sure they are, unless they may abstain."""
     confidence, conditional, correct, present = random_log(0, missing=0.0)
     query_cost = COST * np.random.default_rng(0).uniform(0.2, 5, (N, K))
     rows = CalibratedRows(confidence, conditional, correct, present, query_cost, signal_cost=query_cost / 3)
-    found, _ = judged_by(rows, Blending(abstain_price=None if price is None else jnp.asarray(price)))
+    found, _ = judged_by(rows, Blending(abstain_worth=None if worth is None else jnp.asarray(worth)))
     kept = np.flatnonzero(np.isfinite(found.penalty))
     losses = loss_terms(confidence, correct, query_cost, found.policies(), signal_cost=query_cost / 3)
     np.testing.assert_allclose(np.asarray(losses.cost)[kept].mean(1), found.cost[kept], rtol=1e-12)
     is_alone = np.asarray(found.abstention)[:K] == 0
     assert is_alone.any()
-    assert (price is None) == is_alone.all()
+    assert (worth is None) == is_alone.all()
     np.testing.assert_allclose(found.cost[:K], np.where(is_alone, 2 / 3, 1) * query_cost.mean(0), rtol=1e-12)
 
 

@@ -12,7 +12,7 @@ from helpers.selection_references import make_log
 import rcjax
 from rcjax.model.fitting import fit_near
 from rcjax.policy.spec import Target
-from rcjax.solving.frontier.points import lam_range
+from rcjax.solving.frontier.points import abstain_worth_at, lam_range
 from rcjax.tuning.candidates import Blending, TrainingRows
 from rcjax.tuning.cross_validation import (
     BUDGETS,
@@ -72,7 +72,7 @@ def deal_by_hand(log, model, blending, targets, seed):
     logprob, right, answered, query_cost = columns(log)
     complete, k = answered.all(1), right.shape[1]
     fold = dealt(log.queries, complete, FOLDS, seed)
-    price = None if blending.abstain_price is None else float(blending.abstain_price)
+    price = None if blending.abstain_worth is None else 1 - float(blending.abstain_worth)
     by_set = {}
     for number in range(FOLDS):
         out = fold == number
@@ -157,7 +157,7 @@ LOGS = {
 def test_losses_of_every_candidate_set_are_those_of_a_loop(name):
     make, price = LOGS[name]
     log = make()
-    blending = estimate_blending(log, rcjax.fit(log).calibrators, price)
+    blending = estimate_blending(log, rcjax.fit(log).calibrators, abstain_worth_at(price, log.cost.dtype))
     losses, _, model = losses_of(log, blending, 5)
     penalty, money, in_sample = by_hand(log, model, blending, losses.targets, 5)
     assert len(losses.cost) == len(money) == 3

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 K, N = 3, 9
 COST = np.array([1.0, 10.0, 40.0])
-judged_by = jax.jit(lambda *rows, price: score_pairs(CalibratedRows(*rows), Blending(abstain_price=price)))
+judged_by = jax.jit(lambda *rows, worth: score_pairs(CalibratedRows(*rows), Blending(abstain_worth=worth)))
 
 
 def random_log(seed, levels=6, missing=0.2):
@@ -22,6 +22,10 @@ def random_log(seed, levels=6, missing=0.2):
     confidence = rng.integers(1, levels + 1, (N, K)) / (levels + 1)
     present = (rng.uniform(size=(N, K)) >= missing) | (np.arange(N) < 2)[:, None]
     return confidence, rng.uniform(size=(K, N)), (rng.uniform(size=(N, K)) < 0.6) & present, present
+
+
+def worth_at(price):
+    return jax.device_put(np.asarray(1.0 - price))
 
 
 def cuts(confidence):
@@ -61,7 +65,7 @@ FIGURES = ("first", "second", "threshold", "penalty", "abstention")
 def test_the_last_model_abstains_up_to_the_threshold_that_is_best_for_it_alone(price):
     for seed in range(6):
         log = random_log(seed, levels=(2, 4, 50)[seed % 3])
-        table, _ = judged_by(*log, np.tile(COST, (len(log[0]), 1)), price=jax.device_put(np.asarray(price)))
+        table, _ = judged_by(*log, np.tile(COST, (len(log[0]), 1)), worth=worth_at(price))
         kept = np.isfinite(table.penalty)
         rows = sorted(zip(*(np.asarray(getattr(table, name))[kept].tolist() for name in FIGURES), strict=True))
         np.testing.assert_allclose(rows, sorted(by_definition(*log, price)), atol=1e-10, err_msg=str(seed))
