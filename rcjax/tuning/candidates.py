@@ -291,17 +291,12 @@ def best_abstention(confidence: Array, right: Array, included: Array, worth: Arr
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Blending:
-    """The weights by which labels are blended with their probabilities, and the worth of an abstention.
-
-    The defaults of the weights do well on most logs.
-    """
+    """The weights by which labels are blended with their probabilities; the defaults do well on most logs."""
 
     calibrated: float | Array = 0.375
     """() weight of the model's own calibrated confidence, a."""
     conditional: float | Array = 0.375
     """() weight of the probability given the confidence of the model asked before, b."""
-    abstain_worth: Array | None = None
-    """() worth of an abstention, in right answers; None: models do not abstain."""
 
     @property
     def label(self) -> float | Array:
@@ -355,6 +350,7 @@ class TrainingRows(NamedTuple):
     included: Array  # (n, k) bool: there is an answer, and the query counts
     answer: Array | None = None  # (n, k) codes of answers, as in `Log.answer`; None: answers are not compared
     signal_cost: Array | None = None  # (n, k) money of questions for a confidence, as in `Log.signal_cost`
+    query_cost: Array | None = None  # (n, k) money of each answer; None where no candidate is scored
 
     def padded(self) -> "TrainingRows":
         """Pad the rows to their size class, so that logs of similar size share one compilation."""
@@ -377,27 +373,21 @@ class CalibratedRows:
     query_cost: Array  # (n, k) money of each answer
     answer: Array | None = None  # (n, k) codes of answers, as in `Log.answer`; None: answers are not compared
     signal_cost: Array | None = None  # (n, k) part of `query_cost` for questions for a confidence; None: there is none
+    abstain_worth: Array | None = None  # () worth of an abstention, in right answers; None: models do not abstain
 
     @classmethod
-    def of(
-        cls,
-        calibrators: Calibrator,
-        training: TrainingRows,
-        query_cost: Any = 0.0,
-        answered: Array | None = None,
-    ) -> "CalibratedRows":
+    def of(cls, calibrators: Calibrator, training: TrainingRows, answered: Array | None = None) -> "CalibratedRows":
         """Calibrate raw confidences, and cross-calibrate every pair of models on the same rows.
 
         Args:
             calibrators: (k,) calibrators of the models.
             training: the queries.
-            query_cost: money of each answer (n, k), or mean money of each model (k,).
             answered: (n, k) bool: there is an answer, whether or not the query counts; None: as `included`.
         """
-        logprob, correct, included, answer, signal_cost = training
+        logprob, correct, included, answer, signal_cost, query_cost = training
         conditional = calibrate_conditionally(logprob, correct, included, calibrators.transform, answered)
         confidence = calibrate_all(calibrators, logprob, included if answered is None else answered)
-        costs = jnp.broadcast_to(jnp.asarray(query_cost), confidence.shape)
+        costs = jnp.zeros_like(confidence) if query_cost is None else query_cost
         return cls(confidence, conditional, correct, included, costs, answer, signal_cost)
 
     def mean_cost(self, money: Array) -> Array:
@@ -429,7 +419,7 @@ def score_pairs(rows: CalibratedRows, blending: Blending) -> tuple[Candidates, A
 
     Args:
         rows: the queries.
-        blending: the blending weights of labels, and the worth of an abstention.
+        blending: the blending weights of labels.
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
     >>> query_cost = jnp.array([[1.0, 14.0], [1.0, 6.0]])
@@ -452,7 +442,7 @@ def _single_models(rows: CalibratedRows, blending: Blending) -> Candidates:
     answers = rows.included.sum(0)
     penalty = jnp.where(answers > 0, 1 - divide((rows.included * rows.correct).sum(0), answers, 0.5), jnp.inf)
     abstain_threshold, abstention = None, jnp.zeros_like(rows.query_cost[0])
-    if blending.abstain_worth is not None:
+    if rows.abstain_worth is not None:
         abstain_threshold, gain, abstention = best_abstentions(rows, blending)
         penalty = penalty - gain
     cost = rows.mean_cost(rows.last_cost(abstain_threshold))
@@ -469,11 +459,12 @@ def best_abstentions(rows: CalibratedRows, blending: Blending) -> tuple[Array, A
     """Return `best_abstention` of every model: (threshold, gain per query, share without an answer), each (k,).
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
-    >>> rows = CalibratedRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.ones((2, 2)))
-    >>> [round(float(figure[0]), 3) for figure in best_abstentions(rows, Blending(abstain_worth=jnp.array(0.8)))]
+    >>> columns = confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.ones((2, 2))
+    >>> rows = CalibratedRows(*columns, abstain_worth=jnp.array(0.8))
+    >>> [round(float(figure[0]), 3) for figure in best_abstentions(rows, Blending())]
     [0.55, 0.344, 0.5]
     """
-    worth = jnp.asarray(blending.abstain_worth, rows.confidence.dtype)
+    worth = jnp.asarray(rows.abstain_worth, rows.confidence.dtype)
     right = blend_labels(rows.confidence, rows.correct, rows.included, blending.label)
     return jax.vmap(best_abstention, (1, 1, 1, None))(rows.confidence, right, rows.included, worth)
 
@@ -523,7 +514,7 @@ def _score_pair(
     if singles.abstain_threshold is not None:
         abstain_threshold = singles.abstain_threshold[second]
         abstains = rows.confidence[:, second] <= abstain_threshold
-        worth = jnp.asarray(blending.abstain_worth, second_right.dtype)
+        worth = jnp.asarray(rows.abstain_worth, second_right.dtype)
         second_right, second_label = (jnp.where(abstains, worth, values) for values in (second_right, second_label))
 
     first_cost = singles.cost if rows.signal_cost is None else rows.mean_cost(rows.query_cost)

@@ -135,21 +135,18 @@ def _grow_chain(first: int, sums: _DeferredSums) -> list[tuple[int, ...]]:
     return [chain[:length] for length in range(3, len(chain) + 1)]
 
 
-def score_chains_of_verdicts(
-    calibrators: Calibrator, training: TrainingRows, query_cost: Any, blending: Blending
-) -> Candidates | None:
-    """Score chains of three or more models; None unless confidences are verdicts and no model may abstain.
+def score_chains_of_verdicts(calibrators: Calibrator, training: TrainingRows, blending: Blending) -> Candidates | None:
+    """Score chains of three or more models; None unless confidences are verdicts.
 
     Args:
         calibrators: (k,) calibrators of the models.
         training: the queries.
-        query_cost: money of each answer (n, k), or mean money of each model (k,).
-        blending: the blending weights of labels, and the worth of an abstention.
+        blending: the blending weights of labels.
     """
     logprob, correct, included = map(np.asarray, training[:3])
-    if blending.abstain_worth is not None or not are_verdicts(logprob, included):
+    if not are_verdicts(logprob, included):
         return None
     confidence = np.asarray(calibrate_rows(calibrators, logprob), float)
     right = blend_labels(confidence, correct, included, float(blending.label))
-    money = np.broadcast_to(np.asarray(query_cost, float), logprob.shape)
+    money = np.asarray(training.query_cost, float)
     return score_chains(confidence, right, np.asarray(included.all(1)), money, training.signal_cost)

@@ -346,7 +346,9 @@ def choose_targets(log: Log) -> Targets:
 _REPEATED_QUERIES, _MAX_DEALS = 2_400, 8
 
 
-def cross_validate(log: Log, model: FittedModel, blending: Blending, seed: int = 0) -> CrossValidatedLosses:
+def cross_validate(
+    log: Log, model: FittedModel, blending: Blending, abstain_price: float | None = None, seed: int = 0
+) -> CrossValidatedLosses:
     """Return the losses of every candidate set on the complete queries of a log, as means over deals into folds.
 
     A deal holds each query out once. Logs of fewer than 2,400 queries get several deals, at most eight. If answers
@@ -356,12 +358,14 @@ def cross_validate(log: Log, model: FittedModel, blending: Blending, seed: int =
     Args:
         log: the log, with the models of `model`.
         model: the model fitted to the log.
-        blending: the blending weights of labels, and the worth of an abstention.
+        blending: the blending weights of labels.
+        abstain_price: price of an abstention, in errors; None: models do not abstain.
         seed: seed of the deals.
     """
     deals = min(max(_REPEATED_QUERIES // log.n_queries, 1), _MAX_DEALS)
     targets = choose_targets(log)
-    losses = [_cross_validate_deal(log, model, blending, targets, _MAX_DEALS * seed + deal) for deal in range(deals)]
+    settings = targets, blending, abstain_price
+    losses = [_cross_validate_deal(log, model, *settings, _MAX_DEALS * seed + deal) for deal in range(deals)]
     penalty, bill, estimated, in_sample = (np.mean(figures, axis=0) for figures in zip(*losses, strict=True))
     by_labels, by_estimates = (Penalties(figure[0], figure[-1]) for figure in (penalty, estimated))
     return CrossValidatedLosses(
@@ -375,21 +379,20 @@ def cross_validate(log: Log, model: FittedModel, blending: Blending, seed: int =
 
 
 def _cross_validate_deal(
-    log: Log, model: FittedModel, blending: Blending, targets: Targets, seed: int
+    log: Log, model: FittedModel, targets: Targets, blending: Blending, abstain_price: float | None, seed: int
 ) -> tuple[np.ndarray, ...]:
     """Return `penalty`, `cost`, `estimated` and `in_sample`, as in `CrossValidatedLosses`, of one deal into folds.
 
     The first axis of `penalty` and `estimated` holds the kinds of outcomes: expected and, if labels lack, corrected.
     """
     complete = log.complete
-    abstain_price = None if blending.abstain_worth is None else 1 - float(blending.abstain_worth)
     fold = deal_folds(log.queries, complete, seed)
     query_cost = impute_query_cost(log)
     outcomes, logs = _outcomes_by_fold(log, fold)
 
     def evaluate_fold(number: int) -> tuple[Array, ...]:
         calibrators, choices, estimated_wrong = _choose_on_other_folds(
-            logs[number], fold == number, model.calibrators, targets, blending
+            logs[number], fold == number, model.calibrators, targets, blending, abstain_price
         )
         out = complete & (fold == number)
 
@@ -427,7 +430,12 @@ def _outcomes_by_fold(log: Log, fold: np.ndarray) -> tuple[list[Any], list[Log]]
 
 
 def _choose_on_other_folds(
-    log: Log, held_out: np.ndarray, fitted: Calibrator, targets: Targets, blending: Blending
+    log: Log,
+    held_out: np.ndarray,
+    fitted: Calibrator,
+    targets: Targets,
+    blending: Blending,
+    abstain_price: float | None,
 ) -> tuple[Calibrator, list[ChosenPolicies], np.ndarray | None]:
     """Calibrate, and choose from each candidate set, on the queries of a log that are not held out.
 
@@ -435,18 +443,17 @@ def _choose_on_other_folds(
         log: the log.
         held_out: (n,) bool: the queries that are held out.
         fitted: (k,) calibrators fitted to the whole log, whose transform and stated values are used.
-        targets, blending: as for `cross_validate`.
+        targets: targets that policies are chosen for.
+        blending, abstain_price: as for `cross_validate`.
 
     The result is ((k,) calibrators, S choices, (S, T, n) estimated probability that a query is answered wrongly). The
     last entry is None if answers are not compared.
     """
     has_agreement = log.answer is not None and len(log.models) > 2
     included, answer = np.asarray(log.answered) & ~held_out[:, None], log.answer if has_agreement else None
-    training = TrainingRows(log.logprob, log.correct, included, answer, log.signal_cost)
+    training = TrainingRows(log.logprob, log.correct, included, answer, log.signal_cost, impute_query_cost(log))
     calibrators = refit_calibrators(fitted, training[:3])
-    pairs, agreement = score_candidates(
-        calibrators, training, impute_query_cost(log), blending, log.has_enough_complete
-    )
+    pairs, agreement = score_candidates(calibrators, training, blending, abstain_price, log.has_enough_complete)
     choices = [choose_single_candidates(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
     if len(log.models) > 1:
         choices.append(choose_mixtures(pairs, targets))

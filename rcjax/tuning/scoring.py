@@ -41,7 +41,7 @@ from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibrated_models import refit_calibrators
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, deal_folds
-from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, Policies, lower_hull
+from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, Policies, abstain_worth_at, lower_hull
 from rcjax.tuning.candidates import (
     ENOUGH_QUERIES,
     MAX_THRESHOLDS,
@@ -159,7 +159,7 @@ def score_agreement(rows: CalibratedRows, blending: Blending) -> Candidates:
 
     Args:
         rows: the queries, with the codes of answers.
-        blending: the blending weights of labels, and the worth of an abstention.
+        blending: the blending weights of labels.
 
     >>> confidence, right = jnp.full((4, 3), 0.5), jnp.array([[0, 0, 1], [0, 0, 1], [1, 1, 1], [1, 1, 1]], bool)
     >>> answer = jnp.array([[0, 1, 2], [0, 1, 2], [0, 0, 0], [0, 0, 0]])
@@ -176,7 +176,7 @@ def score_agreement(rows: CalibratedRows, blending: Blending) -> Candidates:
     columns = _AgreementColumns(
         right=blend_labels(rows.confidence, rows.correct, rows.included, blending.label),
         rising=jnp.argsort(rows.confidence, axis=0).T,
-        abstain_thresholds=None if blending.abstain_worth is None else best_abstentions(rows, blending)[0],
+        abstain_thresholds=None if rows.abstain_worth is None else best_abstentions(rows, blending)[0],
     )
 
     def score(models: tuple[Array, ...]) -> Candidates:
@@ -213,7 +213,7 @@ def _score_triple(
     abstains, worth = jnp.zeros_like(settled), 0.0
     if abstain_thresholds is not None:
         abstains = confidence[:, third] <= abstain_thresholds[third]
-        worth = jnp.asarray(blending.abstain_worth, confidence.dtype)
+        worth = jnp.asarray(rows.abstain_worth, confidence.dtype)
 
     # The probability that an answer is right: of the first model, and of the model that answers if the second is asked.
     first_right = columns.right[:, first]
@@ -258,25 +258,27 @@ _score_pairs = compiled(score_pairs, runs="long")
 _score_agreement = compiled(score_agreement, runs="long")
 
 
-def calibrate_padded_rows(calibrators: Calibrator, training: TrainingRows, query_cost: Any) -> CalibratedRows:
+def calibrate_padded_rows(
+    calibrators: Calibrator, training: TrainingRows, abstain_price: float | None = None
+) -> CalibratedRows:
     """Calibrate n queries, padded to their size class: folds, replicates and logs of similar size share a program.
 
     Args:
         calibrators: (k,) calibrators of the models.
         training: the queries.
-        query_cost: money of each answer (n, k), or mean money of each model (k,).
+        abstain_price: price of an abstention, in errors; None: models do not abstain.
     """
-    (cost,) = pad_to_size_class(np.broadcast_to(query_cost, training.correct.shape))
     padded = training.padded()
-    rows = calibrate_training_rows(calibrators, padded._replace(answer=None, signal_cost=None))  # one program for all
-    return replace(rows, query_cost=cost, answer=padded.answer, signal_cost=padded.signal_cost)
+    rows = calibrate_training_rows(calibrators, TrainingRows(*padded[:3]))  # one program for all
+    optional = {name: getattr(padded, name) for name in ("query_cost", "answer", "signal_cost")}
+    return replace(rows, **optional, abstain_worth=abstain_worth_at(abstain_price, rows.confidence.dtype))
 
 
 def score_candidates(
     calibrators: Calibrator,
     training: TrainingRows,
-    query_cost: Any,
     blending: Blending,
+    abstain_price: float | None = None,
     only_complete: bool = False,
     admits: Callable[[Policies], np.ndarray] | None = None,
 ) -> tuple[Candidates, Candidates | None]:
@@ -288,18 +290,18 @@ def score_candidates(
     Args:
         calibrators: (k,) calibrators of the models.
         training: the queries; without codes of answers there are no agreement policies.
-        query_cost: money of each answer (n, k), or mean money of each model (k,).
-        blending: the blending weights of labels, and the worth of an abstention.
+        blending: the blending weights of labels.
+        abstain_price: price of an abstention, in errors; None: models do not abstain.
         only_complete: score all candidates on the queries with the answers of all models.
         admits: function from policies (C,) to a mask of the policies to choose from, (C,) bool; None: all.
     """
-    rows = calibrate_padded_rows(calibrators, training, query_cost)
+    rows = calibrate_padded_rows(calibrators, training, abstain_price)
     if only_complete:
         included = np.asarray(rows.included)
         rows = replace(rows, included=included & included.all(1, keepdims=True))
     table, label_penalty = jax.tree.map(np.asarray, _score_pairs(replace(rows, answer=None), blending))
     table = _keep_corners(table, _undominated(table, label_penalty), admits)
-    chains = score_chains_of_verdicts(calibrators, training, query_cost, blending)
+    chains = score_chains_of_verdicts(calibrators, training, blending) if rows.abstain_worth is None else None
     if chains is not None:
         table = join([table, _keep_corners(chains, np.arange(len(chains.cost)), admits)])
     if training.answer is None:
@@ -349,13 +351,12 @@ _THRESHOLDS = 16  # thresholds of each model at which the weights are estimated
 _PRIOR = 300  # weight of the prior, in labels
 
 
-def estimate_blending(log: Log, fitted: Calibrator, abstain_worth: Any = None) -> Blending:
+def estimate_blending(log: Log, fitted: Calibrator) -> Blending:
     """Estimate the blending weights (a, b) by cross-fitted least squares; the defaults for one model or few labels.
 
     Args:
         log: the log, of which at most 5,000 labelled queries are drawn at random.
         fitted: (k,) calibrators fitted to the log, whose transform and stated values are used.
-        abstain_worth: () worth of an abstention, in right answers; None: models do not abstain.
 
     >>> import rcjax
     >>> from rcjax.model.calibrated_models import fit_calibrated
@@ -364,25 +365,22 @@ def estimate_blending(log: Log, fitted: Calibrator, abstain_worth: Any = None) -
     >>> 0 <= blending.calibrated <= 1, 0 <= blending.conditional <= 1, 0 <= blending.label <= 1
     (True, True, True)
     """
-    return Blending(*_estimate_weights(log, fitted), abstain_worth)
-
-
-def _estimate_weights(log: Log, fitted: Calibrator) -> tuple[float | Array, float | Array]:
     labelled = log.labelled & np.asarray(log.answered)
-    defaults = (Blending.calibrated, Blending.conditional)
     if not labelled.any(1).all():  # drop queries without labels first, so that folds have equal numbers of labels
         log, labelled = log.take(labelled.any(1)), labelled[labelled.any(1)]
     if log.n_queries > ENOUGH_QUERIES:
         rows = draw_enough(np.arange(log.n_queries))
         log, labelled = log.take(rows), labelled[rows]
     if len(log.models) < 2 or labelled.all(1).sum() < 2 * FOLDS:
-        return defaults
+        return Blending()
     fold = deal_folds(log.queries, np.asarray(labelled.all(1)))
     sums = [_normal_equations(log, fitted, labelled, fold == number) for number in range(FOLDS)]
     square, product = (np.sum(part, axis=0) for part in zip(*sums, strict=True))
     prior = np.trace(square) / 2 * _PRIOR / labelled.all(1).sum()
-    calibrated, conditional = _least_squares(square + prior * np.eye(2), product + prior * np.array(defaults))
-    return float(calibrated), float(conditional)
+    calibrated, conditional = _least_squares(
+        square + prior * np.eye(2), product + prior * np.array([Blending.calibrated, Blending.conditional])
+    )
+    return Blending(float(calibrated), float(conditional))
 
 
 def _normal_equations(

@@ -104,12 +104,12 @@ def select_frontier(
     log = log.select(model.models)
     require_complete(log, "the search")
     sample = sample_queries(log, seed)
-    blending = estimate_blending(sample, model.calibrators, abstain_worth_at(abstain_price, log.cost.dtype))
+    blending = estimate_blending(sample, model.calibrators)
     cross_validation = None
     if sample.has_enough_complete:
-        cross_validation = cross_validate(sample, model, blending, seed=seed).summarise()
+        cross_validation = cross_validate(sample, model, blending, abstain_price, seed).summarise()
     admitted = None if admits is None else lambda policies: admits(policies, model)
-    table = _candidates(log, model, blending, cross_validation, admitted)
+    table = _candidates(log, model, blending, abstain_price, cross_validation, admitted)
     table = table if cross_validation is None else add_optimism(table, cross_validation)
     corners = table.take(lower_hull(table.cost, table.penalty)[::-1])
     best, lam = (corners, _corner_lam(corners)) if lam is None else (corners.best(lam), lam)
@@ -120,6 +120,7 @@ def _candidates(
     log: Log,
     model: FittedModel,
     blending: Blending,
+    abstain_price: float | None,
     cross_validation: CrossValidation | None,
     admits: Callable[[Policies], np.ndarray] | None,
 ) -> Candidates:
@@ -127,9 +128,9 @@ def _candidates(
     log = expected_log(log)
     uses_agreement = np.zeros(0, bool) if cross_validation is None else cross_validation.uses_agreement
     answer = log.answer if uses_agreement.any() else None
-    training = TrainingRows(log.logprob, log.correct, log.answered, answer, log.signal_cost)
-    query_cost, only_complete = impute_query_cost(log), log.has_enough_complete
-    table, agreement = score_candidates(model.calibrators, training, query_cost, blending, only_complete, admits)
+    training = TrainingRows(log.logprob, log.correct, log.answered, answer, log.signal_cost, impute_query_cost(log))
+    only_complete = log.has_enough_complete
+    table, agreement = score_candidates(model.calibrators, training, blending, abstain_price, only_complete, admits)
     if agreement is None or cross_validation is None:
         return table
     lam = np.geomspace(cross_validation.targets.lam[0], cross_validation.targets.lam[-1], _LAM_GRID)
@@ -300,13 +301,14 @@ class LabelSearch:
         agreement_lam = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
         fitted = frontier.model.calibrators
         if blending is None:
-            blending = estimate_blending(log, fitted, abstain_worth_at(frontier.abstain_price, log.cost.dtype))
+            blending = estimate_blending(log, fitted)
 
         def tune_draw(queries: np.ndarray) -> tuple[Calibrator, Policies]:
-            training, query_cost = take_training_rows(log, queries)
+            training = take_training_rows(log, queries)
             calibrators = refit_calibrators(fitted, training[:3])
             training = training if agreement_lam.size else training._replace(answer=None)
-            table, agreement = score_candidates(calibrators, training, query_cost, blending, log.has_enough_complete)
+            price, only_complete = frontier.abstain_price, log.has_enough_complete
+            table, agreement = score_candidates(calibrators, training, blending, price, only_complete)
             if agreement is not None:
                 table = join([table, agreement.best(agreement_lam)])
             chosen = table.rungs().padded() if points is None else table.best(lam[points])
@@ -369,7 +371,8 @@ class ModelSearch:
         panels = _FEW_PANELS if plan is not None and len(plan.steps) > MANY_STEPS else PANELS
 
         def tune_draw(queries: np.ndarray) -> tuple[Calibrator, Policies]:
-            (logprob, correct, answered, *_), query_cost = take_training_rows(log, queries)
+            logprob, correct, answered, *_, query_cost = take_training_rows(log, queries)
+            assert query_cost is not None
             cost = (query_cost * answered).sum(0) / np.maximum(answered.sum(0), 1)
             fitted = fit_near(model, logprob, correct, answered, jnp.asarray(cost, log.cost.dtype))
             problem = build_search_tables(fitted, plan, abstain_worth, panels)
@@ -385,8 +388,8 @@ def make_search(spec: Spec) -> LabelSearch | ModelSearch:
     return LabelSearch(spec) if spec.cascade is None else ModelSearch(spec, spec.cascade)
 
 
-def take_training_rows(log: Log, queries: np.ndarray) -> tuple[TrainingRows, np.ndarray]:
-    """Return (training rows, (n, k) money of each answer) of a draw of a log's queries.
+def take_training_rows(log: Log, queries: np.ndarray) -> TrainingRows:
+    """Return the training rows of a draw of a log's queries.
 
     Args:
         log: the log. Answers without a label get the outcome expected from the labels of the draw.
@@ -395,5 +398,6 @@ def take_training_rows(log: Log, queries: np.ndarray) -> tuple[TrainingRows, np.
     logprob, correct, answered = (np.asarray(column)[queries] for column in (log.logprob, log.correct, log.answered))
     if log.hand_labels is not None:
         correct = np.asarray(expected_log(log.take(queries)).correct)
-    others = (None if column is None else np.asarray(column)[queries] for column in (log.answer, log.signal_cost))
-    return TrainingRows(logprob, correct, answered, *others), impute_query_cost(log)[queries]
+    optional = (log.answer, log.signal_cost, impute_query_cost(log))
+    others = (None if column is None else np.asarray(column)[queries] for column in optional)
+    return TrainingRows(logprob, correct, answered, *others)

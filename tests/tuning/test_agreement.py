@@ -35,7 +35,8 @@ judged_by = jax.jit(score_agreement)
 def judged(log, query_cost=COST, **how):
     """`score_agreement` of (confidence, conditional, correct, present, answer)."""
     *rows, answer = log
-    rows = CalibratedRows(*rows, np.broadcast_to(query_cost, rows[0].shape), answer, how.pop("signal_cost", None))
+    optional = {name: how.pop(name, None) for name in ("signal_cost", "abstain_worth")}
+    rows = CalibratedRows(*rows, np.broadcast_to(query_cost, rows[0].shape), answer, **optional)
     return judged_by(rows, Blending(**how))
 
 
@@ -163,9 +164,10 @@ def model(log):
         return fit(log)
 
 
-def tune_by_labels(calibrators, rows, query_cost, lam):
-    """(L,) the best policy for each λ (L,)."""
-    pairs, answers = score_candidates(calibrators, rows, query_cost, Blending())
+def tune_by_labels(calibrators, rows, cost, lam):
+    """(L,) the best policy for each λ (L,), at the mean cost (k,) of each model."""
+    rows = rows._replace(query_cost=np.broadcast_to(cost, rows.correct.shape))
+    pairs, answers = score_candidates(calibrators, rows, Blending())
     return (pairs if answers is None else join([pairs, answers])).best(lam)
 
 

@@ -107,8 +107,9 @@ def test_a_question_that_a_policy_does_not_ask_is_not_in_its_cost(worth):
     """Single models and the second of a pair are not asked how sure they are, unless they may abstain."""
     confidence, conditional, correct, present = random_log(0, missing=0.0)
     query_cost = COST * np.random.default_rng(0).uniform(0.2, 5, (N, K))
-    rows = CalibratedRows(confidence, conditional, correct, present, query_cost, signal_cost=query_cost / 3)
-    found, _ = judged_by(rows, Blending(abstain_worth=None if worth is None else jnp.asarray(worth)))
+    optional = {"signal_cost": query_cost / 3, "abstain_worth": None if worth is None else jnp.asarray(worth)}
+    rows = CalibratedRows(confidence, conditional, correct, present, query_cost, **optional)
+    found, _ = judged_by(rows, Blending())
     kept = np.flatnonzero(np.isfinite(found.penalty))
     losses = loss_terms(confidence, correct, query_cost, found.policies(), signal_cost=query_cost / 3)
     np.testing.assert_allclose(np.asarray(losses.cost)[kept].mean(1), found.cost[kept], rtol=1e-12)
@@ -165,7 +166,8 @@ def test_the_confidence_of_one_model_calibrates_another_as_in_statsmodels():
 
 def tune_by_labels(calibrators, rows, query_cost, lam):
     """(L,) the best policy for each λ (L,)."""
-    return score_candidates(calibrators, rows, query_cost, Blending())[0].best(lam).policies()
+    rows = rows._replace(query_cost=np.broadcast_to(query_cost, rows.correct.shape))
+    return score_candidates(calibrators, rows, Blending())[0].best(lam).policies()
 
 
 def test_by_labels_the_best_single_model_or_pair_is_chosen_by_its_bills():

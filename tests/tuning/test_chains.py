@@ -69,9 +69,8 @@ def test_chains_are_walked_as_the_replay_walks_them(n, signals):
 def test_a_table_has_chains_and_pairs():
     log = rcjax.read_log(tasks(60))
     calibrators = fit_calibrated(log).calibrators
-    table, none = score_candidates(
-        calibrators, TrainingRows(log.logprob, log.correct, log.answered), impute_query_cost(log), Blending()
-    )
+    training = TrainingRows(log.logprob, log.correct, log.answered, query_cost=impute_query_cost(log))
+    table, none = score_candidates(calibrators, training, Blending())
     assert none is None
     assert set(table.policies().members.sum(1).tolist()) > {1, 2}
 

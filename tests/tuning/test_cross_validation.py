@@ -12,7 +12,7 @@ from helpers.selection_references import make_log
 import rcjax
 from rcjax.model.fitting import fit_near
 from rcjax.policy.spec import Target
-from rcjax.solving.frontier.points import abstain_worth_at, lam_range
+from rcjax.solving.frontier.points import lam_range
 from rcjax.tuning.candidates import Blending, TrainingRows
 from rcjax.tuning.cross_validation import (
     BUDGETS,
@@ -32,10 +32,10 @@ pytestmark = pytest.mark.usefixtures("float64")
 N, FOLDS = 120, 5
 
 
-def losses_of(log, blending, seed):
+def losses_of(log, blending, seed, price=None):
     """(the losses, the comparison that is made of them, the model) of every way to choose."""
     model = rcjax.fit(log)
-    losses = cross_validate(log, model, blending, seed)
+    losses = cross_validate(log, model, blending, price, seed)
     return losses, losses.summarise(), model
 
 
@@ -61,25 +61,25 @@ def on_complete(rows):
     return dataclasses.replace(rows, included=rows.included & rows.included.all(1, keepdims=True))
 
 
-def by_hand(log, model, blending, targets, seed):
+def by_hand(log, model, blending, targets, seed, price=None):
     """Means of `deal_by_hand` over the eight deals of a short log."""
-    deals = [deal_by_hand(log, model, blending, targets, 8 * seed + number) for number in range(8)]
+    deals = [deal_by_hand(log, model, blending, targets, 8 * seed + number, price) for number in range(8)]
     return [np.mean(figures, axis=0) for figures in zip(*deals, strict=True)]
 
 
-def deal_by_hand(log, model, blending, targets, seed):
+def deal_by_hand(log, model, blending, targets, seed, price):
     """(penalty (S, T, m), cost (S, T, m), in_sample (S, T)) by loops: fit without the fold, judge, choose, walk."""
     logprob, right, answered, query_cost = columns(log)
     complete, k = answered.all(1), right.shape[1]
     fold = dealt(log.queries, complete, FOLDS, seed)
-    price = None if blending.abstain_worth is None else 1 - float(blending.abstain_worth)
     by_set = {}
     for number in range(FOLDS):
         out = fold == number
         train = answered & ~out[:, None]
         rows = logprob, right, train
         fitted = fit_near(model, *rows, log.cost)
-        padded = on_complete(calibrate_padded_rows(fitted.calibrators, TrainingRows(*rows), query_cost))
+        training = TrainingRows(*rows, query_cost=query_cost)
+        padded = on_complete(calibrate_padded_rows(fitted.calibrators, training, price))
         trial, label_penalty = jax.tree.map(np.asarray, _score_pairs(padded, blending))
         wanted = [{"lam": lam} for lam in targets.lam] + [{"budget": budget} for budget in targets.budgets]
         use = np.isfinite(trial.penalty)
@@ -89,7 +89,8 @@ def deal_by_hand(log, model, blending, targets, seed):
             use &= ~beaten.any(1) | (trial.first == trial.second)
         among = {name: [(trial, np.flatnonzero(use))] for name in ("models", "pairs")}
         if log.answer is not None:
-            padded = on_complete(calibrate_padded_rows(fitted.calibrators, TrainingRows(*rows, log.answer), query_cost))
+            training = training._replace(answer=log.answer)
+            padded = on_complete(calibrate_padded_rows(fitted.calibrators, training, price))
             compared = jax.tree.map(np.asarray, _score_agreement(padded, blending))
             among["answers"] = [*among["pairs"], (compared, np.flatnonzero(np.isfinite(compared.penalty)))]
         confidence = np.asarray(fitted.calibrate(logprob))
@@ -157,9 +158,9 @@ LOGS = {
 def test_losses_of_every_candidate_set_are_those_of_a_loop(name):
     make, price = LOGS[name]
     log = make()
-    blending = estimate_blending(log, rcjax.fit(log).calibrators, abstain_worth_at(price, log.cost.dtype))
-    losses, _, model = losses_of(log, blending, 5)
-    penalty, money, in_sample = by_hand(log, model, blending, losses.targets, 5)
+    blending = estimate_blending(log, rcjax.fit(log).calibrators)
+    losses, _, model = losses_of(log, blending, 5, price)
+    penalty, money, in_sample = by_hand(log, model, blending, losses.targets, 5, price)
     assert len(losses.cost) == len(money) == 3
     np.testing.assert_allclose(losses.cost.mean(-1), money.mean(-1), rtol=1e-6)
     np.testing.assert_allclose(losses.penalty.corrected, penalty, atol=1e-9)

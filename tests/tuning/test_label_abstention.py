@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 K, N = 3, 9
 COST = np.array([1.0, 10.0, 40.0])
-judged_by = jax.jit(lambda *rows, worth: score_pairs(CalibratedRows(*rows), Blending(abstain_worth=worth)))
+judged_by = jax.jit(lambda *rows, worth: score_pairs(CalibratedRows(*rows, abstain_worth=worth), Blending()))
 
 
 def random_log(seed, levels=6, missing=0.2):

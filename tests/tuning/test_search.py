@@ -98,7 +98,7 @@ def test_at_given_prices_the_policies_are_those_of_the_frontier(log, model, by_l
 
 def test_a_draw_repeats_rows_and_expects_labels_from_its_own_alone(log):
     rows = np.array([3, 3, 7])
-    (logprob, correct, answered, answer, _), money = take_training_rows(log, rows)
+    logprob, correct, answered, answer, _, money = take_training_rows(log, rows)
     np.testing.assert_array_equal(logprob, np.asarray(log.logprob)[rows])
     np.testing.assert_array_equal(money, np.asarray(log.query_cost)[rows])
     assert (correct.shape, answered.all(), answer) == ((3, 3), True, None)
@@ -107,7 +107,7 @@ def test_a_draw_repeats_rows_and_expects_labels_from_its_own_alone(log):
     hand = HandLabels(*jax.device_put([labelled, np.zeros((N, 3, 0))]), judges=())
     some, rows = dataclasses.replace(log, hand_labels=hand), np.arange(80, 120)
     turned = dataclasses.replace(some, correct=some.correct.at[:80].set(~np.asarray(some.correct)[:80]))
-    expected, again = (take_training_rows(one, rows)[0].correct for one in (some, turned))
+    expected, again = (take_training_rows(one, rows).correct for one in (some, turned))
     np.testing.assert_array_equal(expected, again)  # labels outside the draw do not count
     np.testing.assert_array_equal(expected[:20], np.asarray(log.correct)[80:100])
     assert ((expected[20:] > 0) & (expected[20:] < 1)).all()

@@ -208,8 +208,9 @@ def _solve(tables: QuadratureTables, lam: jax.Array, plan: CascadePlan | None) -
 def _search_by_labels(fit: Fit, data: Data, sample: jax.Array, rows: jax.Array) -> FrontierPoints:
     """Return the best single model or pair for each λ, with its error and cost by the labels of the rows."""
     lam, columns = data.lam[sample], (data.logprob, data.correct, data.answered)
-    training = TrainingRows(*(column[sample, rows] for column in columns))
-    calibrated = CalibratedRows.of(fit.calibrators, training, fit.cost)
+    logprob, correct, answered = (column[sample, rows] for column in columns)
+    training = TrainingRows(logprob, correct, answered, query_cost=jnp.broadcast_to(fit.cost, logprob.shape))
+    calibrated = CalibratedRows.of(fit.calibrators, training)
     candidates, _ = score_pairs(calibrated, Blending())
     best = candidates.best(lam)
     expected = LossTerms(best.penalty, best.cost, jnp.zeros_like(lam))
