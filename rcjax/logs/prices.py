@@ -107,6 +107,7 @@ def price_for(prices: Mapping[str, Price], model: str, prefix: str = "", in_log:
 
 
 def _price(entry: Any, place: str, model: str) -> Price:
+    tiers, entry = (entry.tiers, entry[: len(PRICES)]) if isinstance(entry, Price) else ((), entry)
     if isinstance(entry, Sequence) and not isinstance(entry, str) and len(entry) in (2, len(PRICES)):
         entry = dict(zip(PRICES, entry, strict=False))
     if not isinstance(entry, Mapping):
@@ -130,7 +131,7 @@ def _price(entry: Any, place: str, model: str) -> Price:
             value = shorten(reprlib.repr(price))
             limits = f"0, or from {_MIN_PRICE:g} to {MAX_COST:g}"
             raise LogError(f"{place}: {key} price {value}: give money per million tokens, {limits}")
-    return Price(**{key: float(entry[key]) for key in PRICES if entry.get(key) is not None})
+    return Price(**{key: float(entry[key]) for key in PRICES if entry.get(key) is not None}, tiers=tiers)
 
 
 def _listed_price(entry: Mapping[str, Any], place: str, model: str) -> Price | None:

@@ -153,6 +153,7 @@ def test_a_models_file_charges_long_requests_by_their_tier(tmp_path):
     table = frame().with_columns(input_tokens=pl.lit(500_000), output_tokens=pl.lit(1_000), cached_tokens=pl.lit(0))
     log = rcjax.read_log(table, prices=path, models=MODELS)
     assert np.asarray(log.query_cost)[0, 1] == pytest.approx(float(wanted))
+    assert read_prices(log.prices) == log.prices == read_prices(path)
 
 
 def test_future_prices_are_not_used():
