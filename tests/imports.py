@@ -138,7 +138,7 @@ def main() -> None:
     graph = arrows()
     print(f"{len(graph)} modules, {sum(map(len, graph.values()))} arrows, {floors(graph)} floors")
     lines = {name: len(path.read_text("utf-8").splitlines()) for name, path in modules().items()}
-    for start in ("tuning.tune", "tuning.candidates"):
+    for start in ("tuning.tune", "tuning.candidate_scores"):
         reach = reached(graph, start)
         print(f"reached from {start}: {len(reach)} modules, {sum(lines[name] for name in reach):,} lines")
     print(f"circles: {[sorted(ring) for ring in circles(graph)]}")

@@ -20,8 +20,8 @@ from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.points import Bands, LossTerms, Policies, check_level
-from rcjax.tuning.candidates import ENOUGH_QUERIES, RESAMPLED_RUNGS
-from rcjax.tuning.cross_validation import CrossValidation, sample_queries
+from rcjax.tuning.candidate_table import RESAMPLED_RUNGS
+from rcjax.tuning.cross_validation import ENOUGH_QUERIES, CrossValidation, sample_queries
 from rcjax.tuning.replaying.replay import replay
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers, require_complete
 from rcjax.tuning.search import DrawTuner, make_search

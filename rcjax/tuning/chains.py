@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from rcjax._core.batching import Array
-from rcjax.model.calibration import Calibrator, calibrate_rows
 from rcjax.policy.decisions import NO_CONFIDENCE
 from rcjax.solving.frontier.points import ALWAYS_ANSWER
-from rcjax.tuning.candidates import Blending, Candidates, TrainingRows, blend_labels
+from rcjax.tuning.candidate_table import Candidates
 
 #: Most models in a chain.
 MAX_CHAIN_LENGTH = 8
@@ -133,20 +132,3 @@ def _grow_chain(first: int, sums: _DeferredSums) -> list[tuple[int, ...]]:
             break
         chain = (*chain, later[int(worth.argmax())])
     return [chain[:length] for length in range(3, len(chain) + 1)]
-
-
-def score_chains_of_verdicts(calibrators: Calibrator, training: TrainingRows, blending: Blending) -> Candidates | None:
-    """Score chains of three or more models; None unless confidences are verdicts.
-
-    Args:
-        calibrators: (k,) calibrators of the models.
-        training: the queries.
-        blending: the blending weights of labels.
-    """
-    logprob, correct, included = map(np.asarray, training[:3])
-    if not are_verdicts(logprob, included):
-        return None
-    confidence = np.asarray(calibrate_rows(calibrators, logprob), float)
-    right = blend_labels(confidence, correct, included, float(blending.label))
-    money = np.asarray(training.query_cost, float)
-    return score_chains(confidence, right, np.asarray(included.all(1)), money, training.signal_cost)

@@ -1,7 +1,7 @@
 """Cross-validation of the choice of policies: each of five folds is answered by policies chosen without it.
 
 Calibrators and policies are chosen on the other four folds. Two settings come from the whole log: the blending weights
-(`scoring`), and each model's list of stated values. Three nested candidate sets are compared: single models; with
+(`search`), and each model's list of stated values. Three nested candidate sets are compared: single models; with
 pairs; with agreement policies. The losses of each set on each query give the gains of one set over another, with their
 standard errors, and the optimism of each set: held-out error minus in-sample error. The more policies are searched, the
 more optimistic is the in-sample error of the best policy.
@@ -13,10 +13,13 @@ import math
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
-from rcjax._core.batching import Array, join, map_in_threads
-from rcjax.logs.log import Log
+from rcjax._core.batching import Array, join, map_in_threads, pad_to_size_class
+from rcjax._core.compilation import compiled
+from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibrated_models import FittedModel, refit_calibrators
 from rcjax.model.calibration import Calibrator, calibrate_rows
 from rcjax.model.label_outcomes import (
@@ -29,10 +32,10 @@ from rcjax.model.label_outcomes import (
 )
 from rcjax.policy.ladder import position_at
 from rcjax.policy.spec import Target
-from rcjax.solving.frontier.points import LossTerms, lam_range, position_weights, safe_log
-from rcjax.tuning.candidates import RESAMPLED_RUNGS, Blending, Candidates, TrainingRows
-from rcjax.tuning.replaying.walk import loss_terms_on_log
-from rcjax.tuning.scoring import estimate_wrong, impute_query_cost, score_candidates
+from rcjax.solving.frontier.points import LossTerms, Policies, lam_range, position_weights, safe_log
+from rcjax.tuning.candidate_scores import Blending, CalibratedRows, TrainingRows, score_candidates, split_by_agreement
+from rcjax.tuning.candidate_table import RESAMPLED_RUNGS, Candidates
+from rcjax.tuning.replaying.walk import loss_terms_on_log, walk
 
 #: Numbers of λ and of budgets for which candidate sets are compared.
 N_LAM, BUDGETS = 40, 24
@@ -45,6 +48,33 @@ _CONTRADICTION = 3.0
 
 #: Most queries that policies are compared on: gains that only more queries would show are too small to matter.
 MAX_QUERIES = 50_000
+
+
+#: Most queries that blending weights and seconds are estimated on, and that a bootstrap tunes again by default: more
+#: queries would not change a choice.
+ENOUGH_QUERIES = 5_000
+
+
+def draw_enough(rows: np.ndarray) -> np.ndarray:
+    """Draw at most `ENOUGH_QUERIES` of some rows at random, with a fixed seed: (m,) in the order of the rows.
+
+    >>> draw_enough(np.arange(3)).tolist(), len(draw_enough(np.arange(6_000)))
+    ([0, 1, 2], 5000)
+    """
+    if len(rows) <= ENOUGH_QUERIES:
+        return rows
+    return np.sort(np.random.default_rng(0).permutation(rows)[:ENOUGH_QUERIES])
+
+
+def impute_query_cost(log: Log) -> np.ndarray:
+    """Return the money of each answer, or the mean money of its model if the answer is missing: (n, k).
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(300, seed=0)
+    >>> bool((impute_query_cost(log) == np.asarray(log.query_cost)).all())
+    True
+    """
+    return np.where(np.asarray(log.answered), np.asarray(log.query_cost), np.asarray(log.cost))
 
 
 def held_out_confidence(log: Log, model: FittedModel, seed: int = 0) -> np.ndarray:
@@ -465,3 +495,45 @@ def _choose_on_other_folds(
     wrong = estimate_wrong(calibrators, training, log, [choice.rungs for choice in choices])
     wrong = np.stack([choice.weights @ rungs for choice, rungs in zip(choices, wrong, strict=True)])
     return calibrators, choices, wrong
+
+
+@compiled
+def _expected_wrong(
+    calibrators: Calibrator,
+    training: TrainingRows,
+    answered: Array,
+    table: tuple[Candidates, Policies],
+) -> Array:
+    rows = CalibratedRows.of(calibrators, training, answered=answered)
+    assert rows.answer is not None
+    codes = rows.answer.T
+    confidence = jnp.asarray(rows.confidence)
+
+    def wrong(row: tuple[Candidates, Policies]) -> Array:
+        candidate, policy = row
+        first, second, third = candidate.first, candidate.second, candidate.third
+        *_, second_right, third_right = split_by_agreement(rows, first, second, third)
+        right = confidence.T  # for chains, which do not compare answers
+        for model, probability in ((third, third_right), (second, second_right), (first, confidence[:, first])):
+            right = right.at[model].set(probability)
+        answers = walk(confidence.T, policy, codes).answers
+        return jnp.where(answers, 1 - right, 0.0).sum(0)
+
+    return lax.map(wrong, table)
+
+
+def estimate_wrong(calibrators: Calibrator, training: TrainingRows, log: Log, several: list[Candidates]) -> np.ndarray:
+    """Estimate the probability that policies answer the queries of a log wrongly, from some of its labels: (S, L, n).
+
+    Args:
+        calibrators: (k,) calibrators of the models.
+        training: the queries of the log; their labels count where they are `included`.
+        log: the log.
+        several: S tables of L policies each, whose models are asked in their order in the log.
+    """
+    assert all(((table.first <= table.second) & (table.second <= table.third)).all() for table in several)
+    answer = np.full(log.answered.shape, NO_ANSWER) if log.answer is None else log.answer
+    (answered,), padded = pad_to_size_class(log.answered), training._replace(answer=answer).padded()
+    tables = ((candidates, candidates.policies(agreement=True)) for candidates in several)
+    wrong = [_expected_wrong(calibrators, padded, answered, table) for table in tables]
+    return np.asarray(wrong, float)[..., : log.n_queries]

@@ -3,10 +3,14 @@
 The default search returns the frontier of single models, and of cascades that beat single models after correction for
 optimism: pairs, agreement policies, and chains if confidences are verdicts of a check. The estimates that choose these
 cascades are noisy: the more cascades are searched, the more optimistic the best estimate is. Three measures limit the
-optimism. Labels of pairs are averaged with their probabilities (`candidates`). Agreement policies (`scoring`) are used
-only at prices where they gain on pairs in `cross_validation`. And the errors of cascades are raised by their optimism
+optimism. Labels of pairs are averaged with their probabilities (`candidate_scores`). Agreement policies are used only
+at prices where they gain on pairs in `cross_validation`. And the errors of cascades are raised by their optimism
 (`CrossValidation.excess_optimism`), while the errors of single models are counted by labels. So a cascade leaves the
 frontier if a single model does better.
+
+The best weights of that average, a and b, differ from log to log. Cross-fitted least squares estimate them: the gain of
+each pair at sixteen thresholds is predicted from four folds, and compared with the labels of the fifth fold. A prior
+that is worth 300 labels draws both weights to three eighths, which does well on most logs.
 """
 
 from __future__ import annotations
@@ -20,12 +24,12 @@ import numpy as np
 
 from rcjax._base.codec import takes
 from rcjax._base.figures import percent
-from rcjax._core.batching import join, map_in_chunks
+from rcjax._core.batching import join, list_pairs, map_in_chunks
 from rcjax.logs.errors import LogError, OddLogWarning, warn_caller
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import FittedModel, fit_calibrated, refit_calibrators
 from rcjax.model.calibration import Calibrator
-from rcjax.model.label_outcomes import FOLDS, expected_log
+from rcjax.model.label_outcomes import FOLDS, deal_folds, expected_log
 from rcjax.policy.spec import CascadeSet, SecondsLimit, Spec
 from rcjax.solving.frontier.frontier import Frontier, InfeasibleError, make_frontier
 from rcjax.solving.frontier.points import (
@@ -37,10 +41,24 @@ from rcjax.solving.frontier.points import (
     check_lam,
     lower_hull,
 )
-from rcjax.tuning.candidates import Blending, Candidates, TrainingRows, draw_enough
-from rcjax.tuning.cross_validation import CandidateSet, CrossValidation, cross_validate, sample_queries
+from rcjax.tuning.candidate_scores import (
+    Blending,
+    TrainingRows,
+    calibrate_training_rows,
+    recentre,
+    score_candidates,
+)
+from rcjax.tuning.candidate_table import Candidates
+from rcjax.tuning.cross_validation import (
+    ENOUGH_QUERIES,
+    CandidateSet,
+    CrossValidation,
+    cross_validate,
+    draw_enough,
+    impute_query_cost,
+    sample_queries,
+)
 from rcjax.tuning.replaying.walk import require_complete, waiting_times_on_log
-from rcjax.tuning.scoring import estimate_blending, impute_query_cost, score_candidates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,10 +85,10 @@ def select_frontier(
 ) -> Selection:
     """Select the error–cost frontier of single models and cascades that beat them after correction for optimism.
 
-    Single models and pairs, at up to 400 thresholds, are scored on the log's own queries (`candidates`). Agreement
-    policies are used if the log has answers and they gain on held-out folds (`CrossValidation.uses_agreement`). The
-    frontier has the corners of the lower hull. Each corner is the best policy at some λ; a position of a ladder lies
-    between two corners.
+    Single models and pairs, at up to 400 thresholds, are scored on the queries of the log (`candidate_scores`).
+    Agreement policies are used if the log has answers and they gain on held-out folds
+    (`CrossValidation.uses_agreement`). The frontier has the corners of the lower hull. Each corner is the best policy
+    at some λ; a position of a ladder lies between two corners.
 
     All figures are of the complete queries (`Log.comparable`), and other answers only calibrate. `Frontier.cost` is the
     bill. `Frontier.error` is counted by labels for single models, and raised by the optimism for cascades: held-out
@@ -166,6 +184,95 @@ def _assemble(
     lam, *expected = figures
     solved = Points(lam, np.full(len(lam), PointStatus.CONVERGED), LossTerms(*expected), table.policies())
     return make_frontier(model, solved, Spec(abstain_price=abstain_price), compare)
+
+
+_THRESHOLDS = 16  # thresholds of each model at which the weights are estimated
+_PRIOR = 300  # weight of the prior, in labels
+
+
+def estimate_blending(log: Log, fitted: Calibrator) -> Blending:
+    """Estimate the blending weights (a, b) by cross-fitted least squares; the defaults for one model or few labels.
+
+    Args:
+        log: the log, of which at most 5,000 labelled queries are drawn at random.
+        fitted: (k,) calibrators fitted to the log, whose transform and stated values are used.
+
+    >>> import rcjax
+    >>> from rcjax.model.calibrated_models import fit_calibrated
+    >>> log = rcjax.sample_log(300, seed=0)
+    >>> blending = estimate_blending(log, fit_calibrated(log).calibrators)
+    >>> 0 <= blending.calibrated <= 1, 0 <= blending.conditional <= 1, 0 <= blending.label <= 1
+    (True, True, True)
+    """
+    labelled = log.labelled & np.asarray(log.answered)
+    if not labelled.any(1).all():  # drop queries without labels first, so that folds have equal numbers of labels
+        log, labelled = log.take(labelled.any(1)), labelled[labelled.any(1)]
+    if log.n_queries > ENOUGH_QUERIES:
+        rows = draw_enough(np.arange(log.n_queries))
+        log, labelled = log.take(rows), labelled[rows]
+    if len(log.models) < 2 or labelled.all(1).sum() < 2 * FOLDS:
+        return Blending()
+    fold = deal_folds(log.queries, np.asarray(labelled.all(1)))
+    sums = [_normal_equations(log, fitted, labelled, fold == number) for number in range(FOLDS)]
+    square, product = (np.sum(part, axis=0) for part in zip(*sums, strict=True))
+    prior = np.trace(square) / 2 * _PRIOR / labelled.all(1).sum()
+    calibrated, conditional = _least_squares(
+        square + prior * np.eye(2), product + prior * np.array([Blending.calibrated, Blending.conditional])
+    )
+    return Blending(float(calibrated), float(conditional))
+
+
+def _normal_equations(
+    log: Log, fitted: Calibrator, labelled: np.ndarray, out: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the normal equations ((2, 2), (2,)), summed over pairs and thresholds.
+
+    Gains of the queries `out` (n,) are predicted from the other queries.
+    """
+    logprob = np.asarray(log.logprob, float)
+    right = np.where(labelled, np.asarray(log.correct, float), 0.0)
+    train = labelled & ~out[:, None]
+    training = TrainingRows(np.asarray(log.logprob), np.asarray(log.correct), train)
+    rows = calibrate_training_rows(refit_calibrators(fitted, training[:3]), training.padded())
+    confidence, conditional = np.asarray(rows.confidence, float), np.asarray(rows.conditional, float)
+    square, product = np.zeros((2, 2)), np.zeros(2)
+    for pair, (i, j) in enumerate(list_pairs(len(log.models))):
+        trained, tested = train[:, i] & train[:, j], labelled[:, i] & labelled[:, j] & out
+        if not (trained.any() and tested.any()):
+            continue
+        thresholds = np.unique(np.quantile(logprob[trained, i], np.linspace(0.04, 0.96, _THRESHOLDS), method="lower"))
+        first_by_itself = recentre(confidence[: len(out), i], right[:, i], trained) - right[:, i]
+        second_by_itself = recentre(confidence[: len(out), j], right[:, j], trained) - right[:, j]
+        second_by_first = recentre(conditional[pair, : len(out)], right[:, j], trained) - right[:, j]
+        changes = second_by_itself - first_by_itself, second_by_first - first_by_itself
+        gain = right[:, j] - right[:, i]
+        deferred = logprob[:, i, None] <= thresholds
+        predicted = np.stack([*changes, gain])[:, trained] @ deferred[trained] / trained.sum()
+        observed = gain[tested] @ deferred[tested] / tested.sum()
+        square += predicted[:2] @ predicted[:2].T
+        product += predicted[:2] @ (observed - predicted[2])
+    return square, product
+
+
+def _least_squares(square: np.ndarray, product: np.ndarray) -> np.ndarray:
+    """Minimise x'Sx − 2x'p over x ≥ 0 with a sum of at most 1: (2,).
+
+    >>> _least_squares(np.eye(2), np.array([0.2, 0.3])).tolist(), _least_squares(np.eye(2), np.array([2.0, 0])).tolist()
+    ([0.2, 0.3], [1.0, 0.0])
+    """
+    # The minimum is inside, on one of the three edges, or at the origin.
+    curvature = square[0, 0] + square[1, 1] - 2 * square[0, 1]
+    share = np.clip(_ratio(square[1, 1] - square[0, 1] + product[0] - product[1], curvature), 0, 1)
+    tries = [np.zeros(2), np.array([share, 1 - share])]
+    tries += [np.eye(2)[n] * np.clip(_ratio(product[n], square[n, n]), 0, 1) for n in range(2)]
+    if np.linalg.matrix_rank(square) == 2:
+        tries.append(np.linalg.solve(square, product))
+    feasible = [x for x in tries if (x >= 0).all() and x.sum() <= 1 + 1e-12]
+    return min(feasible, key=lambda x: float(x @ square @ x - 2 * x @ product))
+
+
+def _ratio(above: float, below: float) -> float:
+    return above / below if below > 0 else 0.0
 
 
 _TAIL_SHARE = 0.05  # share of the queries that may exceed a limit on the 95th percentile

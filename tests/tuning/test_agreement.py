@@ -19,9 +19,9 @@ from rcjax.model.fitting import fit
 from rcjax.policy.comparison import describe_rungs
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.points import NEVER_ANSWER
-from rcjax.tuning.candidates import Blending, CalibratedRows, TrainingRows
+from rcjax.tuning.candidate_scores import Blending, CalibratedRows, TrainingRows, score_agreement, score_candidates
+from rcjax.tuning.cross_validation import estimate_wrong
 from rcjax.tuning.replaying.walk import loss_terms, loss_terms_on_log
-from rcjax.tuning.scoring import estimate_wrong, score_agreement, score_candidates
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -9,9 +9,10 @@ from scipy.optimize import minimize
 
 from rcjax.model.calibrated_models import fit_calibrated
 from rcjax.model.label_outcomes import deal_folds
-from rcjax.tuning import candidates, scoring
-from rcjax.tuning.candidates import Blending, draw_enough
-from rcjax.tuning.scoring import estimate_blending
+from rcjax.tuning import cross_validation, search
+from rcjax.tuning.candidate_scores import Blending
+from rcjax.tuning.cross_validation import draw_enough
+from rcjax.tuning.search import estimate_blending
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -26,8 +27,8 @@ def test_without_enough_labels_weights_are_the_defaults():
 
 
 def test_weights_are_of_queries_drawn_from_the_whole_log(monkeypatch):
-    monkeypatch.setattr(candidates, "ENOUGH_QUERIES", 100)
-    monkeypatch.setattr(scoring, "ENOUGH_QUERIES", 100)
+    monkeypatch.setattr(cross_validation, "ENOUGH_QUERIES", 100)
+    monkeypatch.setattr(search, "ENOUGH_QUERIES", 100)
     log = make_log(200, 3, seed=4)
     first, drawn = (log.take(rows) for rows in (np.arange(100), draw_enough(np.arange(200))))
     found = estimate_blending(log, fit_calibrated(log).calibrators)

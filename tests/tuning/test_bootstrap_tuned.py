@@ -13,9 +13,8 @@ from rcjax.model.calibrated_models import fit_calibrated
 from rcjax.solving.frontier.points import lower_hull
 from rcjax.tuning import bootstrapping
 from rcjax.tuning.bootstrapping import bootstrap, percentile_intervals
-from rcjax.tuning.candidates import RESAMPLED_RUNGS
-from rcjax.tuning.scoring import estimate_blending
-from rcjax.tuning.search import make_search
+from rcjax.tuning.candidate_table import RESAMPLED_RUNGS
+from rcjax.tuning.search import estimate_blending, make_search
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -11,18 +11,18 @@ from tiers import examples
 import rcjax
 from rcjax._core.batching import list_pairs
 from rcjax.solving.frontier.points import NEVER_ANSWER, lam_range
-from rcjax.tuning.candidates import (
-    MAX_THRESHOLDS,
+from rcjax.tuning.candidate_scores import (
     Blending,
     CalibratedRows,
     TrainingRows,
     calibrate_conditionally,
-    even_parts,
     recentre,
+    score_candidates,
     score_pairs,
 )
+from rcjax.tuning.candidate_table import MAX_THRESHOLDS, even_parts
+from rcjax.tuning.cross_validation import impute_query_cost
 from rcjax.tuning.replaying.walk import loss_terms
-from rcjax.tuning.scoring import impute_query_cost, score_candidates
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -7,10 +7,10 @@ import pytest
 
 import rcjax
 from rcjax.model.calibrated_models import fit_calibrated
-from rcjax.tuning.candidates import Blending, TrainingRows
+from rcjax.tuning.candidate_scores import Blending, TrainingRows, score_candidates
 from rcjax.tuning.chains import are_verdicts, score_chains
+from rcjax.tuning.cross_validation import impute_query_cost
 from rcjax.tuning.replaying.replay import replay_queries
-from rcjax.tuning.scoring import impute_query_cost, score_candidates
 
 NAMES = ("small", "small@2", "middle", "middle@2", "large")
 COSTS = np.array([1.0, 1.0, 4.0, 4.0, 20.0]) * 1e-3
@@ -82,7 +82,7 @@ def test_longer_chains_are_chosen_and_keep_their_expected_error(monkeypatch):
     assert max(len(rung.models) for rung in tuned.policy.adjacent_rungs) > 2
     assert spent == pytest.approx(4e-3, rel=0.12)
     assert error == pytest.approx(tuned.policy.expected["error"], abs=0.05)
-    monkeypatch.setattr("rcjax.tuning.chains.are_verdicts", lambda *_: False)
+    monkeypatch.setattr("rcjax.tuning.candidate_scores.are_verdicts", lambda *_: False)
     tuned, pairs, _ = tuned_error(log, fresh, 4e-3)
     assert max(len(rung.models) for rung in tuned.policy.adjacent_rungs) == 2
     assert error < 0.8 * pairs  # .151 against .248, where pairs take as much

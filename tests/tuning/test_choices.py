@@ -7,9 +7,9 @@ from hypothesis import given, settings, strategies as st
 from test_candidates import QUERY_COST, K, random_log, score_jitted
 from tiers import examples
 
-from rcjax.tuning.candidates import RESAMPLED_RUNGS, Candidates
+from rcjax.tuning.candidate_scores import _undominated
+from rcjax.tuning.candidate_table import RESAMPLED_RUNGS, Candidates
 from rcjax.tuning.cross_validation import Targets, choose_mixtures, choose_single_candidates
-from rcjax.tuning.scoring import _undominated
 
 
 def made(seed, count, levels):

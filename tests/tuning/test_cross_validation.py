@@ -13,7 +13,7 @@ import rcjax
 from rcjax.model.fitting import fit_near
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.points import lam_range
-from rcjax.tuning.candidates import Blending, TrainingRows
+from rcjax.tuning.candidate_scores import Blending, TrainingRows, _score_agreement, _score_pairs, calibrate_padded_rows
 from rcjax.tuning.cross_validation import (
     BUDGETS,
     N_LAM,
@@ -25,7 +25,7 @@ from rcjax.tuning.cross_validation import (
     choose_targets,
     cross_validate,
 )
-from rcjax.tuning.scoring import _score_agreement, _score_pairs, calibrate_padded_rows, estimate_blending
+from rcjax.tuning.search import estimate_blending
 
 pytestmark = pytest.mark.usefixtures("float64")
 

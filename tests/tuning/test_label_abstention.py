@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers.selection_references import centred
 
-from rcjax.tuning.candidates import Blending, CalibratedRows, score_pairs
+from rcjax.tuning.candidate_scores import Blending, CalibratedRows, score_pairs
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -11,11 +11,17 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import HandLabels
 from rcjax.policy.spec import OWN_OBJECTIVE, SecondsLimit, Spec
 from rcjax.solving.frontier.frontier import InfeasibleError
-from rcjax.tuning.candidates import RESAMPLED_RUNGS, Candidates
+from rcjax.tuning.candidate_table import RESAMPLED_RUNGS, Candidates
 from rcjax.tuning.cross_validation import CandidateSet
 from rcjax.tuning.replaying.walk import loss_terms_on_log
-from rcjax.tuning.scoring import estimate_blending
-from rcjax.tuning.search import LabelSearch, SecondsFilter, add_optimism, make_search, take_training_rows
+from rcjax.tuning.search import (
+    LabelSearch,
+    SecondsFilter,
+    add_optimism,
+    estimate_blending,
+    make_search,
+    take_training_rows,
+)
 
 pytestmark = pytest.mark.usefixtures("float64")
 

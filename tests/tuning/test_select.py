@@ -13,10 +13,9 @@ from helpers.selection_references import as_rows, make_log
 import rcjax
 from rcjax.solving.frontier.points import PointStatus, lam_range, lower_hull
 from rcjax.tuning import search
-from rcjax.tuning.candidates import Blending
+from rcjax.tuning.candidate_scores import Blending
 from rcjax.tuning.cross_validation import N_LAM, CrossValidation, Gain, SetGain, Targets
-from rcjax.tuning.scoring import estimate_blending
-from rcjax.tuning.search import select_frontier
+from rcjax.tuning.search import estimate_blending, select_frontier
 
 pytestmark = pytest.mark.usefixtures("float64")
 

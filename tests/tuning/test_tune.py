@@ -18,7 +18,7 @@ from rcjax.solving.frontier.frontier import InfeasibleError
 from rcjax.tuning import search
 from rcjax.tuning.cross_validation import CrossValidation, Gain
 from rcjax.tuning.replaying.comparing import QueryLosses
-from rcjax.tuning.scoring import estimate_blending
+from rcjax.tuning.search import estimate_blending
 from rcjax.tuning.tune import _with_policy, describe_models, note_predicted, tune_in_stages
 
 pytestmark = pytest.mark.usefixtures("float64")

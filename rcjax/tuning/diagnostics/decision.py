@@ -46,8 +46,7 @@ from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, Tuning, recorded_count, recorded_tuning
 from rcjax.solving.frontier.frontier import make_frontier
 from rcjax.solving.frontier.points import LossTerms, Points, Policies, policies_from_rules
-from rcjax.tuning.candidates import ENOUGH_QUERIES
-from rcjax.tuning.cross_validation import Gain
+from rcjax.tuning.cross_validation import ENOUGH_QUERIES, Gain
 from rcjax.tuning.diagnostics.findings import ALARM, DecisionGrounds, assess_sample
 from rcjax.tuning.replaying.comparing import (
     QueryLosses,

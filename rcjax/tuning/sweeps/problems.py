@@ -43,7 +43,7 @@ from rcjax.solving.bellman import AdaptiveTables, CascadePlan, SearchTables, lis
 from rcjax.solving.frontier.points import LossTerms, Points as FrontierPoints, PointStatus, Policies, check_lam
 from rcjax.solving.optimum import adaptive_points, optimise, points_at
 from rcjax.solving.quadrature import QuadratureTables, build_grid, transition_kernel
-from rcjax.tuning.candidates import Blending, CalibratedRows, TrainingRows, score_pairs
+from rcjax.tuning.candidate_scores import Blending, CalibratedRows, TrainingRows, score_pairs
 from rcjax.tuning.replaying.walk import walk
 
 Points = dict[str, jax.Array]
