@@ -48,7 +48,7 @@ from rcjax.cli.inputs import (
     require_plausible_prices,
 )
 from rcjax.cli.options import OUTPUT, AsJson, BudgetOptions, LogFiles, LogOptions, Really
-from rcjax.policy.comparison import MIN_SHARE, Comparison
+from rcjax.policy.comparison import MIN_GAIN, MIN_SHARE, Comparison
 from rcjax.policy.decisions import describe_cascade, is_chain
 from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.ladder import DAYS_PER_PERIOD, Queries
@@ -348,8 +348,6 @@ def list_best_buys(
     [0, 1]
     """
     import numpy as np
-
-    from rcjax.tuning.tune import MIN_GAIN
 
     costs, errors, alone, wrong = (np.asarray(column, float) for column in (cost, error, single_cost, single_error))
     order = np.lexsort((-errors, costs))

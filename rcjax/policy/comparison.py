@@ -22,6 +22,9 @@ IN_SERVICE = "the policy in service"
 
 _ASSUMED = " (assumed: give --today)"
 
+#: Least gain, in errors, for which a cascade is preferred to a single model.
+MIN_GAIN = 0.001
+
 #: Least share of the queries with which a rung is mentioned: a smaller share is rounded to 0.0 %.
 MIN_SHARE = 5e-4
 
@@ -147,7 +150,7 @@ class UnsupportedGain(Record):
         se: standard error of `held_out`.
 
     >>> print(UnsupportedGain("large", expected=0.0004, held_out=-0.012, se=0.008).describe("points of error"))
-    no cascade is shown to be better than large alone here: ... gain 0.0 points of error, -1.2 ± 0.8 on queries left out
+    no cascade is shown to be better than large alone here: on queries left out the best lost 1.2 ± 0.8 points of error
     """
 
     model: str
@@ -157,8 +160,9 @@ class UnsupportedGain(Record):
 
     def describe(self, units: str) -> str:
         """Describe the gains in words, given their units, such as "points of error"."""
-        shown = f"{100 * self.held_out:.1f} ± {100 * self.se:.1f} on queries left out"
-        gains = f"the best is expected to gain {100 * self.expected:.1f} {units}, {shown}"
+        gains = f"the best is expected to gain less than {100 * MIN_GAIN:.1f} {units}"
+        if self.held_out < -self.se:
+            gains = f"on queries left out the best lost {-100 * self.held_out:.1f} ± {100 * self.se:.1f} {units}"
         return f"no cascade is shown to be better than {self.model} alone here: {gains}"
 
 
@@ -262,7 +266,7 @@ class Comparison(Record):
 
         >>> today = Rival("large", "today", error=0.12, cost=2e-4, error_difference=0.003, se=0.006)
         >>> Comparison(0.123, 5e-5, 300, False, (today,)).headline(Money(1e8, "month"))
-        "saves $15,000 of $20,000 a month (75 %), at ...; at worst (in 9 logs of 10) 1.3 points more (1,300,000)"
+        "saves $15,000 of $20,000 a month (75 %), at ...; at worst (in 9 logs of 10) 1.1 points more (1,100,000)"
         """
         change, gain = self._describe_change(money, error_kind), self.unsupported_gain
         return change if gain is None else f"{change}; {gain.describe(f'points of {error_kind.noun}')}"

@@ -22,7 +22,7 @@ from rcjax.logs.oddities import MIN_QUERIES, describe_doubts, describe_oddities,
 from rcjax.logs.prices import reprice
 from rcjax.model.calibrated_models import FittedModel
 from rcjax.model.calibration import expected_calibration_error
-from rcjax.policy.comparison import COMPARISON, Comparison, UnsupportedGain, advise, describe_rungs
+from rcjax.policy.comparison import COMPARISON, MIN_GAIN, Comparison, UnsupportedGain, advise, describe_rungs
 from rcjax.policy.ladder import Period, penalty, with_following, with_provenance
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import (
@@ -51,7 +51,6 @@ from rcjax.tuning.search import SecondsFilter, make_search
 from rcjax.tuning.target_policy import TargetPolicy, policy_for_target, single_policy
 
 _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models
-MIN_GAIN = 0.001  # least gain, in errors, for which a cascade is preferred to a single model
 _UNSPENT = 0.1  # least unspent share of a budget that gets a note
 _AT_LIMIT = 0.99  # share of a limit on the error from which an error counts as at the limit
 _ROUNDING = 1e-7  # tolerance: absolute for errors, relative for costs

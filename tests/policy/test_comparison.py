@@ -51,7 +51,9 @@ def test_the_headline_ends_with_a_gain_that_is_not_supported():
     unsupported_gain = UnsupportedGain("large", expected=0.004, held_out=-0.02, se=0.01)
     said = beside(more=-0.004, unsupported_gain=unsupported_gain).headline(MONTH)
     assert said.startswith(beside(more=-0.004).headline(MONTH))
-    assert said.endswith("the best is expected to gain 0.4 points of error, -2.0 ± 1.0 on queries left out")
+    assert said.endswith("large alone here: on queries left out the best lost 2.0 ± 1.0 points of error")
+    small = replace(unsupported_gain, expected=0.0, held_out=0.005).describe("points of error")
+    assert small.endswith("large alone here: the best is expected to gain less than 0.1 points of error")
 
 
 def test_the_headline_says_the_worst_case_and_once_that_todays_is_assumed():
