@@ -48,7 +48,7 @@ from rcjax.cli.inputs import (
     require_plausible_prices,
 )
 from rcjax.cli.options import OUTPUT, AsJson, BudgetOptions, LogFiles, LogOptions, Really
-from rcjax.policy.comparison import MIN_GAIN, MIN_SHARE, Comparison
+from rcjax.policy.comparison import MIN_GAIN, MIN_SHARE, Comparison, preferred_rival
 from rcjax.policy.decisions import describe_cascade, is_chain
 from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.ladder import DAYS_PER_PERIOD, Queries
@@ -238,7 +238,10 @@ def _show_tuning(tuned: Tuned, out: Path | None, is_complete: bool) -> None:
         error_kind = tuned.log.error_kind
         _show_policy(document["policy"], document["comparison"], _policy_texts(tuned), tuned.money, error_kind)
     if is_complete:  # else there is a problem
-        _show_next(out, None if tuned.target else example_budget([row["cost"] for row in rows]))
+        assert tuned.policy is None or tuned.comparison is not None
+        advised = None if tuned.policy is None else preferred_rival(tuned.policy, tuned.comparison)
+        example = None if tuned.target else example_budget([row["cost"] for row in rows])
+        _show_next(out, example, "" if advised is None else advised.subject)
 
 
 @escape_arguments
@@ -436,11 +439,15 @@ def _show_policy(
 
 
 @escape_arguments
-def _show_next(policy: Path | None, budget: str | None) -> None:
-    """Print the file of the policy, if it is written, and the next step; `budget` is an example without a target."""
+def _show_next(policy: Path | None, budget: str | None, advised: str) -> None:
+    """Print the file of the policy, if it is written, and the next step.
+
+    `budget` is an example without a target; `advised` names the rival that is advised in place of the policy, if any.
+    """
     screen = Screen()
     if policy is not None:
-        screen.print_path(f"Policy written to {policy}")
+        instead = f": the tuned one, not {advised} as advised" if advised else ""
+        screen.print_path(f"Policy written to {policy}{instead}")
         evaluate = command("evaluate", policy, "NEW_LOG.csv")
         screen.next_step("before you deploy it, is it as good on queries that are not in this log?", evaluate)
     elif budget is not None:

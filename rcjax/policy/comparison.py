@@ -301,17 +301,17 @@ class Comparison(Record):
         gap = describe_gap(today.error_difference, today.se, error_kind.noun, answers)
         return f"{gap} {today.title}{_ASSUMED * self.is_today_default}; {WORST[self.fresh]} {worst}"
 
-    def doubt(self) -> str | None:
-        """Return a reason to prefer a single model to a cascade on the log tuned on; None if there is none.
+    @property
+    def preferred(self) -> Rival | None:
+        """The rival that is preferred to a cascade on the log tuned on; None if there is none.
 
-        The reason is a model that costs no more than the cascade, or today's if the cascade saves less than 5 % of its
-        bill. The cascade must not err significantly less (one-sided, 5 %), nor by more than a point.
+        A rival is preferred if it costs no more than the cascade; today's, also if the cascade saves less than 5 % of
+        its bill. The cascade must not err significantly less (one-sided, 5 %), nor by more than a point.
 
         >>> today = Rival("large", "today", error=0.12, cost=2e-4, error_difference=-0.003, se=0.006)
-        >>> Comparison(0.117, 1.94e-4, 300, False, (today,)).doubt()
-        'to save 3 % may not be worth a cascade'
-        >>> Comparison(0.117, 2e-4, 300, False, (today,)).doubt()
-        'large alone does as well within chance, for no more money, and is simpler'
+        >>> Comparison(0.117, 1.94e-4, 300, False, (today,)).preferred.name
+        'large'
+        >>> Comparison(0.117, 1.8e-4, 300, False, (today,)).preferred
         """
         if self.fresh or self.is_todays_policy or self.unsupported_gain is not None:
             return None
@@ -320,13 +320,23 @@ class Comparison(Record):
             return -rival.error_difference <= min(Z_ONE_SIDED_95 * rival.se, _MIN_ERROR_GAP)
 
         alike = [*filter(is_alike, self.rivals)]
-        for rival in alike:
-            if rival.cost <= self.cost * (1 + _COST_TOLERANCE):
-                return f"{rival.subject} does as well within chance, for no more money, and is simpler"
-        for rival in alike:
-            if rival.role == "today" and self.cost > (1 - _MIN_SAVING) * rival.cost:
-                return f"to save {percent(1 - self.cost / rival.cost, 0)} may not be worth a cascade"
-        return None
+        no_dearer = next(filter(self._costs_no_more, alike), None)
+        today = next((rival for rival in alike if rival.role == "today"), None)
+        saves_little = today is not None and self.cost > (1 - _MIN_SAVING) * today.cost
+        return no_dearer or (today if saves_little else None)
+
+    def _costs_no_more(self, rival: Rival) -> bool:
+        return rival.cost <= self.cost * (1 + _COST_TOLERANCE)
+
+    def prefer(self, rival: Rival, policy: str, money: Money, error_kind: ErrorKind = ERRORS) -> str:
+        """Return the advice to keep or to use a rival in place of a policy, which `policy` names; the reason first."""
+        verb, of_policy = self._describe_change(money, error_kind).split(" ", 1)
+        would = f"{policy} would {verb.removesuffix('s')}"
+        advice = f"{'keep' if rival.role == 'today' else 'use'} {rival.subject}: by this log"
+        if not self._costs_no_more(rival):
+            return f"{advice} {would} only {of_policy}"
+        simpler = "" if rival.name == IN_SERVICE else ", and is simpler"
+        return f"{advice} it does as well within chance, for no more money{simpler}; {would} {of_policy}"
 
     def rows(self, money: Money) -> list[tuple[str, str, str, str]]:
         """Return a table of the policy and its rivals: name, money, error, the policy's error minus the rival's."""
@@ -387,6 +397,7 @@ def advise(
     """Return the advice on a policy in a sentence: to use it, keep it or not use it, and what this changes.
 
     The advice is "do not use" if on fresh queries today's is as good for no more money or the policy breaks a margin.
+    On the log tuned on, it may be to keep or to use a rival (`preferred_rival`).
 
     Args:
         policy: the policy.
@@ -395,13 +406,19 @@ def advise(
         error_kind: kind of error, with its words.
         margin: tolerated error above today's that the policy was tuned for; None for another target.
     """
+    if (rival := preferred_rival(policy, comparison)) is not None:
+        return comparison.prefer(rival, describe_rungs(policy), money, error_kind)
     broken = comparison.fresh and margin is not None and comparison.exceeds(margin)
     verb = "keep" if comparison.is_todays_policy else "do not use" if comparison.is_dominated or broken else "use"
     where = f"on {comparison.n_queries:,} fresh queries " if comparison.fresh else "by this log "
     where = "" if comparison.is_todays_policy and not comparison.fresh else where
-    advice = f"{verb} {describe_rungs(policy)}: {where}it {comparison.headline(money, error_kind)}"
+    return f"{verb} {describe_rungs(policy)}: {where}it {comparison.headline(money, error_kind)}"
+
+
+def preferred_rival(policy: AbstractPolicy, comparison: Comparison) -> Rival | None:
+    """Return the rival to keep or to use in place of a policy (`Comparison.preferred`); a model alone has none."""
     is_cascade = len({name for rung in policy.adjacent_rungs for name in rung.models}) > 1
-    return "; but ".join(filter(None, (advice, comparison.doubt() if is_cascade else None)))
+    return comparison.preferred if is_cascade else None
 
 
 def recorded_comparison(provenance: Mapping[str, Any]) -> Comparison | None:
