@@ -178,7 +178,6 @@ class Comparison(Record):
             which the default search corrects for optimism.
         rivals: the rivals, today's model or policy first.
         next_error_cost: dollars per error that the next dearer policy avoids; None if none does, or if it is not known.
-        last_error_cost: dollars per error that the policy avoids beside the next cheaper one; None as above.
         unsupported_gain: gain over the best single model for the budget, if held-out queries do not support it; None if
             they do, or if it is not known.
         abstain_price: errors that an abstention counts as; None if the policy does not abstain.
@@ -191,7 +190,6 @@ class Comparison(Record):
     fresh: bool
     rivals: tuple[Rival, ...]
     next_error_cost: Amount | None = None
-    last_error_cost: Amount | None = None
     unsupported_gain: UnsupportedGain | None = None
     abstain_price: Amount | None = None
     is_today_default: bool = False
@@ -284,7 +282,9 @@ class Comparison(Record):
         if saved > 0:
             share = percent(saved / today.cost, 0)
             saves = money.saving(today.cost, self.cost, today.saving_se)
-            return f"saves {saves} of {money.full(today.cost)} ({share}), at {at}"
+            least = saved - Z_ONE_SIDED_95 * today.saving_se
+            surely = f", at least ${money.show(least)} (95 %)" if "±" in saves and least > 0 else ""
+            return f"saves {saves} of {money.full(today.cost)} ({share}){surely}, at {at}"
         return f"costs ${money.show(self.cost)} instead of {money.full(today.cost)}, at {at}"
 
     def _describe_errors(self, today: Rival, money: Money, error_kind: ErrorKind) -> str:
@@ -345,19 +345,26 @@ class Comparison(Record):
         return [policy, *rivals]
 
     def describe_error_costs(self, error_kind: ErrorKind = ERRORS) -> str | None:
-        """Return what a stricter policy pays, and a cheaper one saves, per error; None if neither is known.
+        """Return the price of an error up to which the policy pays beside today's, or what a stricter policy pays.
 
-        >>> Comparison(0.1, 1e-4, 300, True, (), next_error_cost=0.0112, last_error_cost=0.002).describe_error_costs()
-        'a stricter policy would pay $0.0112 for each error that it avoids; a cheaper one would save $0.00200 for ...'
+        The policy pays up to its saving per error that it adds to today's; None if it saves nothing or adds none, and
+        no stricter policy is known.
+
+        >>> today = Rival("large", "today", error=0.12, cost=2e-4, error_difference=0.003, se=0.006)
+        >>> Comparison(0.123, 5e-5, 300, True, (today,)).describe_error_costs()
+        'the policy pays if one error costs less than $0.0500 (at worst, less than $0.0117)'
+        >>> Comparison(0.1, 1e-4, 300, True, (), next_error_cost=0.0112).describe_error_costs()
+        'a stricter policy would pay $0.0112 for each error that it avoids'
         """
+        today = self.today
+        if today is not None and today.cost > self.cost and today.error_difference > 0:
+            gaps = today.error_difference, self.upper_difference(today)
+            most, at_worst = (f"less than ${format_number((today.cost - self.cost) / gap)}" for gap in gaps)
+            return f"the policy pays if {error_kind.unit} costs {most} (at worst, {at_worst})"
+        if not self.next_error_cost:
+            return None
         unit = error_kind.unit.removeprefix("one ").removeprefix("a ")
-        after, before = (cost and f"${format_number(cost)}" for cost in (self.next_error_cost, self.last_error_cost))
-        stricter = f"a stricter policy would pay {after} for each {unit} that it avoids" if after else None
-        if before and after:
-            return (
-                f"{stricter}; a cheaper one would save {'as much' if before == after else before} for each that it adds"
-            )
-        return stricter or (f"a cheaper policy would save {before} for each {unit} that it adds" if before else None)
+        return f"a stricter policy would pay ${format_number(self.next_error_cost)} for each {unit} that it avoids"
 
 
 def describe_rungs(policy: AbstractPolicy) -> str:

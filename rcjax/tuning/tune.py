@@ -145,13 +145,10 @@ class Tuned:
         budget = target.value if target.name == "budget" else None
         comparison = compare_policy(policy, self.log, self.spec.today, money=budget, tuned=True)
         gain = None if budget is None else self.unsupported_gain(policy, target)
-        next_cost, last_cost = self._error_costs(policy)
-        return dataclasses.replace(
-            comparison, unsupported_gain=gain, next_error_cost=next_cost, last_error_cost=last_cost
-        )
+        return dataclasses.replace(comparison, unsupported_gain=gain, next_error_cost=self._next_error_cost(policy))
 
-    def _error_costs(self, policy: AbstractPolicy) -> tuple[float | None, float | None]:
-        """Return the dollars per error that (the next dearer policy avoids, the policy avoids beside a cheaper one).
+    def _next_error_cost(self, policy: AbstractPolicy) -> float | None:
+        """Return the dollars per error that the next dearer policy avoids; None if it is not known.
 
         The other policies are the rungs of the policy or, if it has one, the points of the frontier.
         """
@@ -161,17 +158,17 @@ class Tuned:
             frontier, _ = with_bills(self.frontier, self.replayed)
             costs, errors = np.asarray(frontier.cost, float), np.asarray(frontier.penalty, float)
         else:
-            return None, None
+            return None
         more, fewer = costs - policy.expected["cost"], (penalty(policy.expected) or 0.0) - errors
         is_dearer, has_fewer = more > _ROUNDING * costs, fewer > _ROUNDING
         if (has_fewer & ~is_dearer).any():  # today's policy may lie above the frontier
-            return None, None
+            return None
         is_cheaper = (more < -_ROUNDING * costs) & (fewer < -_ROUNDING)
         of_dearer, of_cheaper = ((more[side] / fewer[side]).tolist() for side in (is_dearer & has_fewer, is_cheaper))
         next_cost, last_cost = min(of_dearer, default=None), max(of_cheaper, default=None)
         if next_cost is not None and last_cost is not None and next_cost < last_cost * (1 - _ROUNDING):
-            return None, None  # a single model may lie above the hull
-        return next_cost, last_cost
+            return None  # a single model may lie above the hull
+        return next_cost
 
     def unsupported_gain(self, policy: AbstractPolicy, target: Target) -> UnsupportedGain | None:
         """Return the gain of a policy over the best single model if held-out queries do not support it, else None.

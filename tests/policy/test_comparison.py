@@ -98,7 +98,11 @@ def test_errors_are_counted_for_the_period_of_the_money():
 def test_the_saving_is_the_difference_of_the_printed_bills_with_its_standard_error():
     dear = Rival("large", "today", 0.12, 1.6316e-3, 0.003, 0.006, saving_se=2.31e-5)
     comparison = Comparison(0.123, 9.064e-4, 300, True, (dear,))
-    assert comparison.headline(Money(1e6, "month")).startswith("saves $726 ± 23 of $1,632 a month (44 %), at ")
+    assert comparison.headline(Money(1e6, "month")).startswith(
+        "saves $726 ± 23 of $1,632 a month (44 %), at least $687 (95 %), at 0.3 "
+    )
+    unsure = replace(comparison, rivals=(replace(dear, saving_se=5e-4),)).headline(Money(1e6, "month"))
+    assert unsure.startswith("saves $726 ± 500 of $1,632 a month (44 %), at 0.3 ")
     row = comparison.to_json()["rivals"][0]
     assert row["saving"] == pytest.approx(7.252e-4)
     assert row["saving_interval"] == pytest.approx([7.252e-4 - 1.645 * 2.31e-5, 7.252e-4 + 1.645 * 2.31e-5])
@@ -137,14 +141,20 @@ def test_a_cascade_that_gains_nothing_is_not_advised():
     assert advise(rung(("small",), 1e-5), beside(cost=1.92e-4), MONTH).startswith("use small alone: ")
 
 
-def test_the_last_error_names_the_steps_that_there_are():
+def test_a_policy_that_saves_and_errs_more_has_a_price_of_an_error_up_to_which_it_pays():
     said = [
-        Comparison(0.1, 1e-4, 300, True, (), *costs).describe_error_costs()
-        for costs in ((), (2.0,), (None, 1.0), (2.0, 2.0))
+        compared.describe_error_costs()
+        for compared in (
+            beside(next_error_cost=2.0),
+            replace(beside(), fresh=True),
+            beside(-0.003, next_error_cost=2.0),
+            beside(cost=3e-4, next_error_cost=2.0),
+            beside(-0.003),
+        )
     ]
+    pays = "the policy pays if one error costs less than $0.0500 (at worst, less than $"
     stricter = "a stricter policy would pay $2.00 for each error that it avoids"
-    cheaper = "a cheaper policy would save $1.00 for each error that it adds"
-    assert said == [None, stricter, cheaper, f"{stricter}; a cheaper one would save as much for each that it adds"]
+    assert said == [f"{pays}0.0140)", f"{pays}0.0117)", stricter, stricter, None]
 
 
 def test_more_and_less_follow_the_sign_of_the_figures():
