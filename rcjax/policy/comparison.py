@@ -36,6 +36,12 @@ _RISEN = 0.02  # rise of a bill since the tuning that gets a note if today's has
 #: Where the upper limit of a difference holds, by whether the queries are fresh (`upper_after_choice`).
 WORST: Mapping[bool, str] = {True: "at worst (95 %)", False: "at worst (in 9 logs of 10)"}
 
+#: What screens and pages say of ±, of ranges in brackets and of "at worst", by whether the queries are fresh.
+LEGEND: Mapping[bool, str] = {
+    fresh: f"± is one standard error; in brackets, 90 % intervals; at worst: in {often}"
+    for fresh, often in ((True, "95 %"), (False, "9 logs of 10"))
+}
+
 Role = Literal["today", "single"]
 _ROLES: Mapping[str, str] = {"today": "today's", "single": "best single model at or below this price"}
 
@@ -182,6 +188,8 @@ class Comparison(Record):
             they do, or if it is not known.
         abstain_price: errors that an abstention counts as; None if the policy does not abstain.
         is_today_default: whether today's model is the default, not given.
+        replayed_error: error of the policy's replay on the log tuned on, without the correction for optimism; None on
+            fresh queries, or if it is not known.
     """
 
     error: Annotated[float, Between()]
@@ -193,6 +201,7 @@ class Comparison(Record):
     unsupported_gain: UnsupportedGain | None = None
     abstain_price: Amount | None = None
     is_today_default: bool = False
+    replayed_error: Annotated[float, Between()] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, with the saving beside each rival and the ends of both differences."""
@@ -338,6 +347,17 @@ class Comparison(Record):
         simpler = "" if rival.name == IN_SERVICE else ", and is simpler"
         return f"{advice} it does as well within chance, for no more money{simpler}; {would} {of_policy}"
 
+    def describe_optimism(self) -> str | None:
+        """Say that the policy's error includes optimism, beside errors that do not; None if it shows no optimism.
+
+        >>> print(Comparison(0.186, 1e-4, 300, False, (), replayed_error=0.183).describe_optimism())
+        18.6 % includes optimism, the other errors do not; replay: 18.3 %
+        """
+        if self.replayed_error is None or not float(f"{self.error - self.replayed_error:.3f}") > 0:
+            return None
+        shown = f"{percent(self.error)} includes optimism, the other errors do not"
+        return f"{shown}; replay: {percent(self.replayed_error)}"
+
     def rows(self, money: Money) -> list[tuple[str, str, str, str]]:
         """Return a table of the policy and its rivals: name, money, error, the policy's error minus the rival's."""
         policy = ("this policy", money.show(self.cost), percent(self.error), "")
@@ -352,15 +372,15 @@ class Comparison(Record):
 
         >>> today = Rival("large", "today", error=0.12, cost=2e-4, error_difference=0.003, se=0.006)
         >>> Comparison(0.123, 5e-5, 300, True, (today,)).describe_error_costs()
-        'the policy pays if one error costs less than $0.0500 (at worst, less than $0.0117)'
+        'it pays if one error costs less than $0.0500 (at worst, $0.0117)'
         >>> Comparison(0.1, 1e-4, 300, True, (), next_error_cost=0.0112).describe_error_costs()
         'a stricter policy would pay $0.0112 for each error that it avoids'
         """
         today = self.today
         if today is not None and today.cost > self.cost and today.error_difference > 0:
             gaps = today.error_difference, self.upper_difference(today)
-            most, at_worst = (f"less than ${format_number((today.cost - self.cost) / gap)}" for gap in gaps)
-            return f"the policy pays if {error_kind.unit} costs {most} (at worst, {at_worst})"
+            most, at_worst = (f"${format_number((today.cost - self.cost) / gap)}" for gap in gaps)
+            return f"it pays if {error_kind.unit} costs less than {most} (at worst, {at_worst})"
         if not self.next_error_cost:
             return None
         unit = error_kind.unit.removeprefix("one ").removeprefix("a ")

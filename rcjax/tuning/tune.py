@@ -145,7 +145,11 @@ class Tuned:
         budget = target.value if target.name == "budget" else None
         comparison = compare_policy(policy, self.log, self.spec.today, money=budget, tuned=True)
         gain = None if budget is None else self.unsupported_gain(policy, target)
-        return dataclasses.replace(comparison, unsupported_gain=gain, next_error_cost=self._next_error_cost(policy))
+        replayed = comparison.replayed_error if self.frontier.is_by_labels else None  # else the error is a prediction
+        next_cost = self._next_error_cost(policy)
+        return dataclasses.replace(
+            comparison, unsupported_gain=gain, next_error_cost=next_cost, replayed_error=replayed
+        )
 
     def _next_error_cost(self, policy: AbstractPolicy) -> float | None:
         """Return the dollars per error that the next dearer policy avoids; None if it is not known.
@@ -373,12 +377,13 @@ def _with_policy(tuned: Tuned, is_today_default: bool) -> Tuned:
     comparison, error_kind = tuned.compare(policy, tuned.target), tuned.log.error_kind
     comparison = dataclasses.replace(comparison, is_today_default=is_today_default)
     guarantee = None if certificate is None else certificate.describe(error_kind.noun)
+    remarks = comparison.describe_error_costs(error_kind), guarantee
     return dataclasses.replace(
         tuned,
         policy=with_provenance(policy, **{COMPARISON: to_json_value(comparison)}),
         certificate=certificate,
         comparison=comparison,
-        notes=(*filter(None, (comparison.describe_error_costs(error_kind), guarantee)), *notes),
+        notes=(*filter(None, (comparison.describe_optimism(), *remarks)), *notes),
     )
 
 

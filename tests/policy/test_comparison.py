@@ -152,7 +152,7 @@ def test_a_policy_that_saves_and_errs_more_has_a_price_of_an_error_up_to_which_i
             beside(-0.003),
         )
     ]
-    pays = "the policy pays if one error costs less than $0.0500 (at worst, less than $"
+    pays = "it pays if one error costs less than $0.0500 (at worst, $"
     stricter = "a stricter policy would pay $2.00 for each error that it avoids"
     assert said == [f"{pays}0.0140)", f"{pays}0.0117)", stricter, stricter, None]
 

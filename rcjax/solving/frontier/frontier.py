@@ -343,9 +343,10 @@ def over_budget_message(budget: float, cheapest: float, period: Period | None = 
     >>> print(over_budget_message(1e-6, 1.82154e-5, Period(2.0, "month")))
     no cascade costs $2.00 a month or less; the cheapest costs $36.4: give --budget 36.5/month or more
     """
-    is_period = period is not None and budget > 0
-    money = Money(period.money / budget, period.every) if is_period else choose_unit([cheapest])
-    amount, unit = (cheapest * money.scale, period.every) if is_period else (1e6 * cheapest, "M")
+    money, amount, unit = choose_unit([cheapest]), 1e6 * cheapest, "M"
+    if period is not None and budget > 0:
+        money, unit = Money(period.money / budget, period.every), period.every
+        amount = cheapest * money.scale
     message = f"no cascade costs {money.full(budget)} or less; the cheapest costs ${money.show(cheapest)}"
     return f"{message}: give --budget {_round_up(amount)}/{unit} or more"
 
