@@ -39,7 +39,7 @@ from rcjax.cli.inputs import (
     read_pair,
     require_libraries,
     require_outputs,
-    require_plausible_budget,
+    require_plausible_target,
     with_budget_per_query,
 )
 from rcjax.cli.options import (
@@ -539,7 +539,7 @@ def report(
     steps = staged(3)
     with steps("reading"):
         training, fresh = read_pair(log, test, **options)
-    require_plausible_budget(spec.target, training, reading.really)
+    require_plausible_target(spec.target, training, reading.really)
     with steps("tuning, drawing the log again, and checking"):
         findings = rcjax.make_report(training, spec, test=fresh)
     _note_default(spec)

@@ -43,9 +43,9 @@ from rcjax.cli.inputs import (
     require_distinct,
     require_libraries,
     require_outputs,
-    require_plausible_budget,
     require_plausible_log,
     require_plausible_prices,
+    require_plausible_target,
 )
 from rcjax.cli.options import OUTPUT, AsJson, BudgetOptions, LogFiles, LogOptions, Really
 from rcjax.policy.comparison import LEGEND, MIN_GAIN, MIN_SHARE, Comparison, preferred_rival
@@ -195,7 +195,7 @@ def tune(
     steps = staged(3)
     with steps("reading the log"):
         data = read_log(join_parts(log), **options)
-    require_plausible_budget(target, data, reading.really)
+    require_plausible_target(target, data, reading.really)
     require_plausible_log(target, data, reading.really)
     if data.answer is not None:
         _warn_of_unused_answers(spec)

@@ -21,7 +21,7 @@ from rcjax.policy.spec import Spec, Target
 COLUMNS = "80"
 pytestmark = pytest.mark.usefixtures("own_settings")
 
-JARGON = ("certain", "separation", "marginal", "copula", "Markov", "τ", "Brier", "optimism", "by hand", "errors cost")
+JARGON = ("certain", "separation", "marginal", "copula", "Markov", "τ", "Brier", "by hand", "errors cost")
 
 
 @pytest.fixture(scope="module")
