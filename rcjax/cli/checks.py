@@ -39,7 +39,7 @@ from rcjax.cli.inputs import (
     read_pair,
     require_libraries,
     require_outputs,
-    require_plausible_budget,
+    require_plausible_target,
     with_budget_per_query,
 )
 from rcjax.cli.options import (
@@ -53,7 +53,7 @@ from rcjax.cli.options import (
     LogOptions,
     PolicyFile,
 )
-from rcjax.policy.comparison import Comparison, recorded_comparison
+from rcjax.policy.comparison import LEGEND, Comparison, recorded_comparison
 from rcjax.policy.error_kind import BY_ANSWER, recorded_error_kind, recorded_reference
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import MARGIN, Spec, Target, recorded_tuning
@@ -85,12 +85,14 @@ def compare_fresh(
     from rcjax.tuning.certify import overlap
     from rcjax.tuning.replaying.comparing import compare_policy
 
-    log, spec = overlap(log, policy).leave_out(log), recorded_tuning(policy).spec
+    shared, spec = overlap(log, policy), recorded_tuning(policy).spec
+    log = shared.leave_out(log)
     rival = spec.today if today is None else today
     as_tuned = today is None and recorded_error_kind(policy.provenance).noun == log.error_kind.noun
     promised = recorded_comparison(policy.provenance) if as_tuned else None
     try:
         comparison = compare_policy(policy, log, rival, money=policy.budget)
+        comparison = dataclasses.replace(comparison, fresh=not shared.covers_log)
     except LogError as problem:
         return {"comparison": None, "promised": promised and promised.to_json(), "change": ""}, [
             f"it is not compared with today's: {problem}"
@@ -107,7 +109,9 @@ def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, n
         fresh, promised = (
             read_value(Comparison | None, document.get(name), name) for name in ("comparison", "promised")
         )
-        screen.print(comparison_table(fresh, money, noun, promised))
+        is_expected = not fresh.fresh and not document.get("tuned_on_this_log")
+        screen.print(comparison_table(fresh, money, noun, promised, is_expected=is_expected))
+        screen.print(LEGEND[fresh.fresh])
 
 
 def show_decision(
@@ -535,7 +539,7 @@ def report(
     steps = staged(3)
     with steps("reading"):
         training, fresh = read_pair(log, test, **options)
-    require_plausible_budget(spec.target, training, reading.really)
+    require_plausible_target(spec.target, training, reading.really)
     with steps("tuning, drawing the log again, and checking"):
         findings = rcjax.make_report(training, spec, test=fresh)
     _note_default(spec)

@@ -536,14 +536,17 @@ def facts_table(subjects: Mapping[str, Iterable[Fact]], money: Money, head: str 
     return make_table(head, *subjects, rows=zip(labels, *cells, strict=True))
 
 
-def comparison_table(comparison: Comparison, money: Money, noun: str, promised: Comparison | None = None) -> Table:
+def comparison_table(
+    comparison: Comparison, money: Money, noun: str, promised: Comparison | None = None, *, is_expected: bool = False
+) -> Table:
     """Make a table of the policy and its rivals: money, error, the policy's error minus the rival's.
 
     Args:
         comparison: comparison on the present queries.
         promised: comparison at the time of tuning; None: no column for it.
+        is_expected: whether the figures are those that the tuning expects, not those of a replay.
     """
-    heads = ["", money.label, noun, "policy minus\nmodel"]
+    heads = ["", money.label, noun, "policy minus\nmodel, points"]
     rows = comparison.rows(money)
     if promised is not None:
         promised_cells = {name: f"{error}\n({gap})" if gap else error for name, _, error, gap in promised.rows(money)}
@@ -551,9 +554,11 @@ def comparison_table(comparison: Comparison, money: Money, noun: str, promised: 
         rows = [(*row, promised_cells.get(row[0], "")) for row in rows]
     table = make_table(*heads, unbroken=True)
     price = comparison.abstain_price
-    abstentions = "" if price is None else f"; each abstention counts as {price:.3g}"
-    queries = count(comparison.n_queries, "query")
-    table.title = f"On the same {queries} (points ± one standard error{abstentions}):"
+    abstentions = "" if price is None else f" (each abstention counts as {price:.3g})"
+    queries = count(comparison.n_queries, "fresh query" if comparison.fresh else "query")
+    how = "Expected on fresh queries, from" if is_expected else "Replayed on"
+    title = f"On the same {queries}" if comparison.fresh else f"{how} the {queries} tuned on"
+    table.title = f"{title}{abstentions}:"
     table.title_justify, table.title_style = "left", ""
     fold_names(table)
     for row in rows:

@@ -21,7 +21,7 @@ import typer
 
 from rcjax._base.codec import load_json
 from rcjax._base.extras import how_to_install
-from rcjax._base.figures import choose_unit, format_number
+from rcjax._base.figures import choose_unit, format_number, format_points, percent
 from rcjax._base.files import is_stream, require_kind
 from rcjax.cli.console import warn
 from rcjax.policy.error_kind import recorded_reference, recorded_scores
@@ -302,21 +302,37 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
         raise LogError(f"{Path(log.source).name}: {few}: nothing was written; --yes tunes anyway")
 
 
-def require_plausible_budget(target: Target | None, log: Log, really: bool) -> None:
-    """Refuse a budget per query above the cost of asking every model: it would not restrict the policy.
+_MAX_MARGIN = 0.1  # a larger margin may be typed as a share where a percentage was meant
+
+
+def require_plausible_target(target: Target | None, log: Log, really: bool) -> None:
+    """Refuse a target that may be in another unit.
+
+    Such a target is a budget above the cost of asking every model, a limit on the error at or above the error of every
+    model, and a margin above 10 points.
 
     Args:
-        target: the target; only a budget is checked.
-        log: the log with the costs of the models.
-        really: whether `--yes` accepts the budget.
+        target: the target; None if no policy is asked for.
+        log: the log with the costs and the labels of the models.
+        really: whether `--yes` accepts the target.
     """
     from rcjax.logs.oddities import odd_budget
+    from rcjax.tuning.replaying.comparing import single_model_errors
 
-    if target is None or target.name != "budget" or really:
+    if target is None or really:
         return
-    problem = odd_budget(target.value, log, "--budget {}/M".format)
+    value, option, problem = target.value, f"--{target.name.replace('_', '-')}", None
+    meant = f"was {value:.4g}% meant? Then give {option} {value:.4g}%"
+    if target.name == "budget":
+        problem = odd_budget(value, log, "--budget {}/M".format)
+    elif target.name == "match" and value > _MAX_MARGIN:
+        problem = f"{value:.4g} is {format_points(value)} more {log.error_kind.noun} than today's: {meant}"
+    elif target.name == "max_error" and value >= (most := float(single_model_errors(log).max())):
+        problem = (
+            f"no model alone has more {log.error_kind.noun} than {percent(most)}, and any policy meets it: {meant}"
+        )
     if problem is not None:
-        raise typer.BadParameter(f"{problem}{_IF_RIGHT}", param_hint="--budget")
+        raise typer.BadParameter(f"{problem}{_IF_RIGHT}", param_hint=option)
 
 
 # Logs.

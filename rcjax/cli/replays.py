@@ -256,7 +256,8 @@ def _show_replay(
     if document.get("check"):
         show_decision(screen, document["check"], change=document["change"])
     show_comparison(screen, document, money, noun)
-    screen.print(f"Replayed on {count(document['n'], 'query')}; in brackets, {100 * LEVEL:.0f} % intervals.")
+    brackets = "" if document.get("comparison") else f"; in brackets, {100 * LEVEL:.0f} % intervals"
+    screen.print(f"Replayed on {count(document['n'], 'query')}{brackets}.")
     if rungs:
         expected, interval = document["predicted"], document["error_interval"]
         table = make_table(f"predicted {money.label}", "observed", f"predicted {noun}", "observed", text_columns=0)

@@ -43,12 +43,12 @@ from rcjax.cli.inputs import (
     require_distinct,
     require_libraries,
     require_outputs,
-    require_plausible_budget,
     require_plausible_log,
     require_plausible_prices,
+    require_plausible_target,
 )
 from rcjax.cli.options import OUTPUT, AsJson, BudgetOptions, LogFiles, LogOptions, Really
-from rcjax.policy.comparison import MIN_SHARE, Comparison
+from rcjax.policy.comparison import LEGEND, MIN_GAIN, MIN_SHARE, Comparison, preferred_rival
 from rcjax.policy.decisions import describe_cascade, is_chain
 from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.ladder import DAYS_PER_PERIOD, Queries
@@ -195,7 +195,7 @@ def tune(
     steps = staged(3)
     with steps("reading the log"):
         data = read_log(join_parts(log), **options)
-    require_plausible_budget(target, data, reading.really)
+    require_plausible_target(target, data, reading.really)
     require_plausible_log(target, data, reading.really)
     if data.answer is not None:
         _warn_of_unused_answers(spec)
@@ -238,7 +238,9 @@ def _show_tuning(tuned: Tuned, out: Path | None, is_complete: bool) -> None:
         error_kind = tuned.log.error_kind
         _show_policy(document["policy"], document["comparison"], _policy_texts(tuned), tuned.money, error_kind)
     if is_complete:  # else there is a problem
-        _show_next(out, None if tuned.target else example_budget([row["cost"] for row in rows]))
+        advised = tuned.policy and tuned.comparison and preferred_rival(tuned.policy, tuned.comparison)
+        example = None if tuned.target else example_budget([row["cost"] for row in rows])
+        _show_next(out, example, advised.subject if advised else "")
 
 
 @escape_arguments
@@ -278,7 +280,8 @@ def show_tuning(
             nearest = min(others, key=lambda i: abs(costs[i] - costs[row]), default=row)
             listed = sorted({*listed} - {nearest} | {row}, key=lambda i: costs[i])
     remarks = [f"{len(listed)} of {len(points)}; --json lists all"] * (len(listed) < len(points))
-    remarks += [f"in brackets, {100 * LEVEL:.0f} % intervals"] * any("error_interval" in point for point in points)
+    has_intervals = chosen is None and any("error_interval" in point for point in points)
+    remarks += [f"in brackets, {100 * LEVEL:.0f} % intervals"] * has_intervals  # else said below the comparison
     remarks += ["* is that for your target"] * (len(chosen_rows) == 1)
     remarks += ["* marks the two policies that your target mixes"] * (len(chosen_rows) > 1)
     brackets = f" ({'; '.join(remarks)})" if remarks else ""
@@ -349,8 +352,6 @@ def list_best_buys(
     """
     import numpy as np
 
-    from rcjax.tuning.tune import MIN_GAIN
-
     costs, errors, alone, wrong = (np.asarray(column, float) for column in (cost, error, single_cost, single_error))
     order = np.lexsort((-errors, costs))
     near = wrong < np.interp(alone, costs[order], errors[order]) + MIN_GAIN
@@ -414,7 +415,9 @@ def _show_policy(
     screen = Screen()
     screen.print("What to do", style="bold")
     screen.print(Padding(texts["advice"], (0, 2)))
-    screen.print(comparison_table(read_value(Comparison, comparison, "comparison"), money, error_kind.noun))
+    compared = read_value(Comparison, comparison, "comparison")
+    screen.print(comparison_table(compared, money, error_kind.noun, is_expected=True))
+    screen.print(LEGEND[False])
     screen.hang("note", *texts["notes"])
     screen.print(f"\nPolicy for your target ({texts['aim']}):", style="bold")
     lines = cascade_lines(policy)
@@ -425,9 +428,8 @@ def _show_policy(
         above = f"an answer stays if its {confidence}, is above; else the next is asked"
         screen.print(f"  ({signs}: {above if signs == '>' else f'the {confidence}'})")
     expected = policy["expected"]
-    level, figures = expected.get("level"), [*facts(expected, money, error_kind.noun)]
-    head = f"in brackets, {100 * level:.4g} % intervals" if level else ""
-    screen.print(facts_table({"expected": figures}, money, head))
+    figures = [*facts(expected, money, error_kind.noun)]
+    screen.print(facts_table({"expected": figures}, money))
     for fact in figures:
         if fact.explanation:
             screen.hang("note", f"{fact.label}: {fact.explanation}")
@@ -438,11 +440,15 @@ def _show_policy(
 
 
 @escape_arguments
-def _show_next(policy: Path | None, budget: str | None) -> None:
-    """Print the file of the policy, if it is written, and the next step; `budget` is an example without a target."""
+def _show_next(policy: Path | None, budget: str | None, advised: str) -> None:
+    """Print the file of the policy, if it is written, and the next step.
+
+    `budget` is an example without a target; `advised` names the rival that is advised in place of the policy, if any.
+    """
     screen = Screen()
     if policy is not None:
-        screen.print_path(f"Policy written to {policy}")
+        instead = f": the tuned one, not {advised} as advised" if advised else ""
+        screen.print_path(f"Policy written to {policy}{instead}")
         evaluate = command("evaluate", policy, "NEW_LOG.csv")
         screen.next_step("before you deploy it, is it as good on queries that are not in this log?", evaluate)
     elif budget is not None:

@@ -22,6 +22,9 @@ IN_SERVICE = "the policy in service"
 
 _ASSUMED = " (assumed: give --today)"
 
+#: Least gain, in errors, for which a cascade is preferred to a single model.
+MIN_GAIN = 0.001
+
 #: Least share of the queries with which a rung is mentioned: a smaller share is rounded to 0.0 %.
 MIN_SHARE = 5e-4
 
@@ -32,6 +35,12 @@ _RISEN = 0.02  # rise of a bill since the tuning that gets a note if today's has
 
 #: Where the upper limit of a difference holds, by whether the queries are fresh (`upper_after_choice`).
 WORST: Mapping[bool, str] = {True: "at worst (95 %)", False: "at worst (in 9 logs of 10)"}
+
+#: What screens and pages say of ±, of ranges in brackets and of "at worst", by whether the queries are fresh.
+LEGEND: Mapping[bool, str] = {
+    fresh: f"± is one standard error; in brackets, 90 % intervals; at worst: in {often}"
+    for fresh, often in ((True, "95 %"), (False, "9 logs of 10"))
+}
 
 Role = Literal["today", "single"]
 _ROLES: Mapping[str, str] = {"today": "today's", "single": "best single model at or below this price"}
@@ -147,7 +156,7 @@ class UnsupportedGain(Record):
         se: standard error of `held_out`.
 
     >>> print(UnsupportedGain("large", expected=0.0004, held_out=-0.012, se=0.008).describe("points of error"))
-    no cascade is shown to be better than large alone here: ... gain 0.0 points of error, -1.2 ± 0.8 on queries left out
+    no cascade is shown to be better than large alone here: on queries left out the best lost 1.2 ± 0.8 points of error
     """
 
     model: str
@@ -157,8 +166,9 @@ class UnsupportedGain(Record):
 
     def describe(self, units: str) -> str:
         """Describe the gains in words, given their units, such as "points of error"."""
-        shown = f"{100 * self.held_out:.1f} ± {100 * self.se:.1f} on queries left out"
-        gains = f"the best is expected to gain {100 * self.expected:.1f} {units}, {shown}"
+        gains = f"the best is expected to gain less than {100 * MIN_GAIN:.1f} {units}"
+        if self.held_out < -self.se:
+            gains = f"on queries left out the best lost {-100 * self.held_out:.1f} ± {100 * self.se:.1f} {units}"
         return f"no cascade is shown to be better than {self.model} alone here: {gains}"
 
 
@@ -174,11 +184,12 @@ class Comparison(Record):
             which the default search corrects for optimism.
         rivals: the rivals, today's model or policy first.
         next_error_cost: dollars per error that the next dearer policy avoids; None if none does, or if it is not known.
-        last_error_cost: dollars per error that the policy avoids beside the next cheaper one; None as above.
         unsupported_gain: gain over the best single model for the budget, if held-out queries do not support it; None if
             they do, or if it is not known.
         abstain_price: errors that an abstention counts as; None if the policy does not abstain.
         is_today_default: whether today's model is the default, not given.
+        replayed_error: error of the policy's replay on the log tuned on, without the correction for optimism; None on
+            fresh queries, or if it is not known.
     """
 
     error: Annotated[float, Between()]
@@ -187,10 +198,10 @@ class Comparison(Record):
     fresh: bool
     rivals: tuple[Rival, ...]
     next_error_cost: Amount | None = None
-    last_error_cost: Amount | None = None
     unsupported_gain: UnsupportedGain | None = None
     abstain_price: Amount | None = None
     is_today_default: bool = False
+    replayed_error: Annotated[float, Between()] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, with the saving beside each rival and the ends of both differences."""
@@ -262,7 +273,7 @@ class Comparison(Record):
 
         >>> today = Rival("large", "today", error=0.12, cost=2e-4, error_difference=0.003, se=0.006)
         >>> Comparison(0.123, 5e-5, 300, False, (today,)).headline(Money(1e8, "month"))
-        "saves $15,000 of $20,000 a month (75 %), at ...; at worst (in 9 logs of 10) 1.3 points more (1,300,000)"
+        "saves $15,000 of $20,000 a month (75 %), at ...; at worst (in 9 logs of 10) 1.1 points more (1,100,000)"
         """
         change, gain = self._describe_change(money, error_kind), self.unsupported_gain
         return change if gain is None else f"{change}; {gain.describe(f'points of {error_kind.noun}')}"
@@ -280,7 +291,9 @@ class Comparison(Record):
         if saved > 0:
             share = percent(saved / today.cost, 0)
             saves = money.saving(today.cost, self.cost, today.saving_se)
-            return f"saves {saves} of {money.full(today.cost)} ({share}), at {at}"
+            least = saved - Z_ONE_SIDED_95 * today.saving_se
+            surely = f", at least ${money.show(least)} (95 %)" if "±" in saves and least > 0 else ""
+            return f"saves {saves} of {money.full(today.cost)} ({share}){surely}, at {at}"
         return f"costs ${money.show(self.cost)} instead of {money.full(today.cost)}, at {at}"
 
     def _describe_errors(self, today: Rival, money: Money, error_kind: ErrorKind) -> str:
@@ -297,17 +310,17 @@ class Comparison(Record):
         gap = describe_gap(today.error_difference, today.se, error_kind.noun, answers)
         return f"{gap} {today.title}{_ASSUMED * self.is_today_default}; {WORST[self.fresh]} {worst}"
 
-    def doubt(self) -> str | None:
-        """Return a reason to prefer a single model to a cascade on the log tuned on; None if there is none.
+    @property
+    def preferred(self) -> Rival | None:
+        """The rival that is preferred to a cascade on the log tuned on; None if there is none.
 
-        The reason is a model that costs no more than the cascade, or today's if the cascade saves less than 5 % of its
-        bill. The cascade must not err significantly less (one-sided, 5 %), nor by more than a point.
+        A rival is preferred if it costs no more than the cascade; today's, also if the cascade saves less than 5 % of
+        its bill. The cascade must not err significantly less (one-sided, 5 %), nor by more than a point.
 
         >>> today = Rival("large", "today", error=0.12, cost=2e-4, error_difference=-0.003, se=0.006)
-        >>> Comparison(0.117, 1.94e-4, 300, False, (today,)).doubt()
-        'to save 3 % may not be worth a cascade'
-        >>> Comparison(0.117, 2e-4, 300, False, (today,)).doubt()
-        'large alone does as well within chance, for no more money, and is simpler'
+        >>> Comparison(0.117, 1.94e-4, 300, False, (today,)).preferred.name
+        'large'
+        >>> Comparison(0.117, 1.8e-4, 300, False, (today,)).preferred
         """
         if self.fresh or self.is_todays_policy or self.unsupported_gain is not None:
             return None
@@ -316,13 +329,34 @@ class Comparison(Record):
             return -rival.error_difference <= min(Z_ONE_SIDED_95 * rival.se, _MIN_ERROR_GAP)
 
         alike = [*filter(is_alike, self.rivals)]
-        for rival in alike:
-            if rival.cost <= self.cost * (1 + _COST_TOLERANCE):
-                return f"{rival.subject} does as well within chance, for no more money, and is simpler"
-        for rival in alike:
-            if rival.role == "today" and self.cost > (1 - _MIN_SAVING) * rival.cost:
-                return f"to save {percent(1 - self.cost / rival.cost, 0)} may not be worth a cascade"
-        return None
+        no_dearer = next(filter(self._costs_no_more, alike), None)
+        today = next((rival for rival in alike if rival.role == "today"), None)
+        saves_little = today is not None and self.cost > (1 - _MIN_SAVING) * today.cost
+        return no_dearer or (today if saves_little else None)
+
+    def _costs_no_more(self, rival: Rival) -> bool:
+        return rival.cost <= self.cost * (1 + _COST_TOLERANCE)
+
+    def prefer(self, rival: Rival, policy: str, money: Money, error_kind: ErrorKind = ERRORS) -> str:
+        """Return the advice to keep or to use a rival in place of a policy, which `policy` names; the reason first."""
+        verb, of_policy = self._describe_change(money, error_kind).split(" ", 1)
+        would = f"{policy} would {verb.removesuffix('s')}"
+        advice = f"{'keep' if rival.role == 'today' else 'use'} {rival.subject}: by this log"
+        if not self._costs_no_more(rival):
+            return f"{advice} {would} only {of_policy}"
+        simpler = "" if rival.name == IN_SERVICE else ", and is simpler"
+        return f"{advice} it does as well within chance, for no more money{simpler}; {would} {of_policy}"
+
+    def describe_optimism(self) -> str | None:
+        """Say that the policy's error includes optimism, beside errors that do not; None if it shows no optimism.
+
+        >>> print(Comparison(0.186, 1e-4, 300, False, (), replayed_error=0.183).describe_optimism())
+        18.6 % includes optimism, the other errors do not; replay: 18.3 %
+        """
+        if self.replayed_error is None or not float(f"{self.error - self.replayed_error:.3f}") > 0:
+            return None
+        shown = f"{percent(self.error)} includes optimism, the other errors do not"
+        return f"{shown}; replay: {percent(self.replayed_error)}"
 
     def rows(self, money: Money) -> list[tuple[str, str, str, str]]:
         """Return a table of the policy and its rivals: name, money, error, the policy's error minus the rival's."""
@@ -331,19 +365,26 @@ class Comparison(Record):
         return [policy, *rivals]
 
     def describe_error_costs(self, error_kind: ErrorKind = ERRORS) -> str | None:
-        """Return what a stricter policy pays, and a cheaper one saves, per error; None if neither is known.
+        """Return the price of an error up to which the policy pays beside today's, or what a stricter policy pays.
 
-        >>> Comparison(0.1, 1e-4, 300, True, (), next_error_cost=0.0112, last_error_cost=0.002).describe_error_costs()
-        'a stricter policy would pay $0.0112 for each error that it avoids; a cheaper one would save $0.00200 for ...'
+        The policy pays up to its saving per error that it adds to today's; None if it saves nothing or adds none, and
+        no stricter policy is known.
+
+        >>> today = Rival("large", "today", error=0.12, cost=2e-4, error_difference=0.003, se=0.006)
+        >>> Comparison(0.123, 5e-5, 300, True, (today,)).describe_error_costs()
+        'it pays if one error costs less than $0.0500 (at worst, $0.0117)'
+        >>> Comparison(0.1, 1e-4, 300, True, (), next_error_cost=0.0112).describe_error_costs()
+        'a stricter policy would pay $0.0112 for each error that it avoids'
         """
+        today = self.today
+        if today is not None and today.cost > self.cost and today.error_difference > 0:
+            gaps = today.error_difference, self.upper_difference(today)
+            most, at_worst = (f"${format_number((today.cost - self.cost) / gap)}" for gap in gaps)
+            return f"it pays if {error_kind.unit} costs less than {most} (at worst, {at_worst})"
+        if not self.next_error_cost:
+            return None
         unit = error_kind.unit.removeprefix("one ").removeprefix("a ")
-        after, before = (cost and f"${format_number(cost)}" for cost in (self.next_error_cost, self.last_error_cost))
-        stricter = f"a stricter policy would pay {after} for each {unit} that it avoids" if after else None
-        if before and after:
-            return (
-                f"{stricter}; a cheaper one would save {'as much' if before == after else before} for each that it adds"
-            )
-        return stricter or (f"a cheaper policy would save {before} for each {unit} that it adds" if before else None)
+        return f"a stricter policy would pay ${format_number(self.next_error_cost)} for each {unit} that it avoids"
 
 
 def describe_rungs(policy: AbstractPolicy) -> str:
@@ -383,6 +424,7 @@ def advise(
     """Return the advice on a policy in a sentence: to use it, keep it or not use it, and what this changes.
 
     The advice is "do not use" if on fresh queries today's is as good for no more money or the policy breaks a margin.
+    On the log tuned on, it may be to keep or to use a rival (`preferred_rival`).
 
     Args:
         policy: the policy.
@@ -391,13 +433,19 @@ def advise(
         error_kind: kind of error, with its words.
         margin: tolerated error above today's that the policy was tuned for; None for another target.
     """
+    if (rival := preferred_rival(policy, comparison)) is not None:
+        return comparison.prefer(rival, describe_rungs(policy), money, error_kind)
     broken = comparison.fresh and margin is not None and comparison.exceeds(margin)
     verb = "keep" if comparison.is_todays_policy else "do not use" if comparison.is_dominated or broken else "use"
     where = f"on {comparison.n_queries:,} fresh queries " if comparison.fresh else "by this log "
     where = "" if comparison.is_todays_policy and not comparison.fresh else where
-    advice = f"{verb} {describe_rungs(policy)}: {where}it {comparison.headline(money, error_kind)}"
+    return f"{verb} {describe_rungs(policy)}: {where}it {comparison.headline(money, error_kind)}"
+
+
+def preferred_rival(policy: AbstractPolicy, comparison: Comparison) -> Rival | None:
+    """Return the rival to keep or to use in place of a policy (`Comparison.preferred`); a model alone has none."""
     is_cascade = len({name for rung in policy.adjacent_rungs for name in rung.models}) > 1
-    return "; but ".join(filter(None, (advice, comparison.doubt() if is_cascade else None)))
+    return comparison.preferred if is_cascade else None
 
 
 def recorded_comparison(provenance: Mapping[str, Any]) -> Comparison | None:

@@ -22,7 +22,7 @@ from rcjax.logs.oddities import MIN_QUERIES, describe_doubts, describe_oddities,
 from rcjax.logs.prices import reprice
 from rcjax.model.calibrated_models import FittedModel
 from rcjax.model.calibration import expected_calibration_error
-from rcjax.policy.comparison import COMPARISON, Comparison, UnsupportedGain, advise, describe_rungs
+from rcjax.policy.comparison import COMPARISON, MIN_GAIN, Comparison, UnsupportedGain, advise, describe_rungs
 from rcjax.policy.ladder import Period, penalty, with_following, with_provenance
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import (
@@ -51,7 +51,6 @@ from rcjax.tuning.search import SecondsFilter, make_search
 from rcjax.tuning.target_policy import TargetPolicy, policy_for_target, single_policy
 
 _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models
-MIN_GAIN = 0.001  # least gain, in errors, for which a cascade is preferred to a single model
 _UNSPENT = 0.1  # least unspent share of a budget that gets a note
 _AT_LIMIT = 0.99  # share of a limit on the error from which an error counts as at the limit
 _ROUNDING = 1e-7  # tolerance: absolute for errors, relative for costs
@@ -146,14 +145,14 @@ class Tuned:
         budget = target.value if target.name == "budget" else None
         comparison = compare_policy(policy, self.log, self.spec.today, money=budget, tuned=True)
         gain = None if budget is None else self.unsupported_gain(policy, target)
-        next_cost, last_cost = self._error_costs(policy)
+        replayed = comparison.replayed_error if self.frontier.is_by_labels else None  # else the error is a prediction
+        next_cost = self._next_error_cost(policy)
         return dataclasses.replace(
-            comparison, unsupported_gain=gain, next_error_cost=next_cost, last_error_cost=last_cost
+            comparison, unsupported_gain=gain, next_error_cost=next_cost, replayed_error=replayed
         )
 
-    def _error_costs(self, policy: AbstractPolicy) -> tuple[float | None, float | None]:
-        """Return (dollars per error that the next dearer policy avoids, dollars per error that this policy avoids over
-        the next cheaper one).
+    def _next_error_cost(self, policy: AbstractPolicy) -> float | None:
+        """Return the dollars per error that the next dearer policy avoids; None if it is not known.
 
         The other policies are the rungs of the policy or, if it has one, the points of the frontier.
         """
@@ -163,17 +162,17 @@ class Tuned:
             frontier, _ = with_bills(self.frontier, self.replayed)
             costs, errors = np.asarray(frontier.cost, float), np.asarray(frontier.penalty, float)
         else:
-            return None, None
+            return None
         more, fewer = costs - policy.expected["cost"], (penalty(policy.expected) or 0.0) - errors
         is_dearer, has_fewer = more > _ROUNDING * costs, fewer > _ROUNDING
         if (has_fewer & ~is_dearer).any():  # today's policy may lie above the frontier
-            return None, None
+            return None
         is_cheaper = (more < -_ROUNDING * costs) & (fewer < -_ROUNDING)
         of_dearer, of_cheaper = ((more[side] / fewer[side]).tolist() for side in (is_dearer & has_fewer, is_cheaper))
         next_cost, last_cost = min(of_dearer, default=None), max(of_cheaper, default=None)
         if next_cost is not None and last_cost is not None and next_cost < last_cost * (1 - _ROUNDING):
-            return None, None  # a single model may lie above the hull
-        return next_cost, last_cost
+            return None  # a single model may lie above the hull
+        return next_cost
 
     def unsupported_gain(self, policy: AbstractPolicy, target: Target) -> UnsupportedGain | None:
         """Return the gain of a policy over the best single model if held-out queries do not support it, else None.
@@ -378,12 +377,13 @@ def _with_policy(tuned: Tuned, is_today_default: bool) -> Tuned:
     comparison, error_kind = tuned.compare(policy, tuned.target), tuned.log.error_kind
     comparison = dataclasses.replace(comparison, is_today_default=is_today_default)
     guarantee = None if certificate is None else certificate.describe(error_kind.noun)
+    remarks = comparison.describe_error_costs(error_kind), guarantee
     return dataclasses.replace(
         tuned,
         policy=with_provenance(policy, **{COMPARISON: to_json_value(comparison)}),
         certificate=certificate,
         comparison=comparison,
-        notes=(*filter(None, (comparison.describe_error_costs(error_kind), guarantee)), *notes),
+        notes=(*filter(None, (comparison.describe_optimism(), *remarks)), *notes),
     )
 
 

@@ -118,7 +118,7 @@ def test_tune_prints_one_json_document(folder):
         verdict,
     )
     assert single.startswith("middle alone, best single model at or below this price: $")
-    assert last.startswith("a stricter policy would pay $")
+    assert last.startswith("it pays if one error costs less than $")
     today, alone = document["comparison"]["rivals"]
     assert (today["name"], today["role"], alone["name"]) == ("large", "today", "middle")
     assert today["error_difference"] == pytest.approx(policy.expected["error"] - today["error"])

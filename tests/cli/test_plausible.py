@@ -92,6 +92,25 @@ def test_an_implausible_log_gives_no_policy(tmp_path):
     assert out.exists()
 
 
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        ("--match", "0.5 is 50 points more error than today's: was 0.5% meant? Then give --match 0.5%"),
+        (
+            "--max-error",
+            "no model alone has more error than 50.0 %, and any policy meets it: was 0.5% meant? Then give",
+        ),
+    ],
+)
+def test_a_share_that_may_be_a_percentage_needs_yes(tmp_path, option, problem):
+    rows = [(i, name, -0.1 * (i % 7 + 1), (i + j) % 2, 1e-5, 0, 0) for i in range(60) for j, name in enumerate("ab")]
+    tune = ("tune", write_log(tmp_path / "log.csv", rows), "--no-bands", option, "0.5")
+    result = run(*tune)
+    assert result.exit_code == 2
+    assert f"{problem}" in words(result)
+    assert run(*tune, "--yes").exit_code == 0
+
+
 def test_a_log_of_five_queries_gives_no_policy(tmp_path):
     rows = [(i, name, -0.1 * (i + 1), (i + j) % 2, 1e-5, 0, 0) for i in range(5) for j, name in enumerate("ab")]
     log = write_log(tmp_path / "few.csv", rows)

@@ -21,7 +21,7 @@ from rcjax.policy.spec import Spec, Target
 COLUMNS = "80"
 pytestmark = pytest.mark.usefixtures("own_settings")
 
-JARGON = ("certain", "separation", "marginal", "copula", "Markov", "τ", "Brier", "optimism", "by hand", "errors cost")
+JARGON = ("certain", "separation", "marginal", "copula", "Markov", "τ", "Brier", "by hand", "errors cost")
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_tune_ends_with_the_policy_and_the_next_command(folder, tmp_path):
     assert out.splitlines()[-1].strip() == f"rcjax evaluate {tmp_path / 'policy.json'} NEW_LOG.csv"
     assert re.search(r"^Watching it: 200 shadow queries a week cost \$[\d.]+ a month \(rcjax serve", out, re.MULTILINE)
     assert "Next: before you deploy it, is it as good on queries that are not in this log?" in out
-    assert len(out.splitlines()) < 55
+    assert len(out.splitlines()) < 57
     assert not [word for word in JARGON if word in out]
     whole = succeed("tune", folder / "train.csv", "--task", "choice", "--no-bands")
     assert "Next: the same command with a target, such as --budget" in whole
@@ -146,15 +146,28 @@ def test_the_table_has_the_sign_of_the_sentence_and_names_what_stood_when_tuned(
     fresh = dataclasses.replace(promised, fresh=True)
     table = console.comparison_table(fresh, Money(1e6, "million"), "error", promised)
     heads, cells = zip(*((column.header, [*column.cells][-1]) for column in table.columns), strict=True)
-    assert heads[-2:] == ("policy minus\nmodel", "error when tuned\n(minus model)")
+    assert heads[-2:] == ("policy minus\nmodel, points", "error when tuned\n(minus model)")
     assert cells[-2:] == ("+0.3 ± 0.4", "12.0 %\n(+0.3 ± 0.4)")
     assert "0.3 ± 0.4 points more error than large alone" in fresh.headline(Money(1e6, "million"))
+
+
+def test_a_table_says_whether_its_figures_are_expected_or_counted_and_on_which_queries():
+    rival = Rival("large", "today", 0.12, 2e-4, 0.003, 0.004)
+    tuned, unit = Comparison(0.123, 5e-5, 300, False, (rival,)), Money(1e6, "million")
+    fresh = dataclasses.replace(tuned, fresh=True)
+    tables = [console.comparison_table(one, unit, "error", is_expected=one is tuned) for one in (tuned, fresh)]
+    own = console.comparison_table(tuned, unit, "error")
+    assert [table.title for table in (*tables, own)] == [
+        "Expected on fresh queries, from the 300 queries tuned on:",
+        "On the same 300 fresh queries:",
+        "Replayed on the 300 queries tuned on:",
+    ]
 
 
 def test_a_table_whose_errors_count_abstentions_says_so():
     log = rcjax.sample_log(384, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
     tuned = rcjax.tune(log, budget=1e-4, abstain_price=0.3, intervals=False)
-    title = console.comparison_table(tuned.comparison, tuned.money, "error").title
-    assert title.endswith("(points ± one standard error; each abstention counts as 0.3):")
+    title = console.comparison_table(tuned.comparison, tuned.money, "error", is_expected=True).title
+    assert title.endswith(" tuned on (each abstention counts as 0.3):")
     plain = dataclasses.replace(tuned.comparison, abstain_price=None)
     assert "abstention" not in console.comparison_table(plain, tuned.money, "error").title

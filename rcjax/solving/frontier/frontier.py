@@ -28,7 +28,7 @@ from rcjax._base.codec import (
     require_subset,
     to_json_value,
 )
-from rcjax._base.figures import choose_unit, distinct_percentages, format_number
+from rcjax._base.figures import Money, choose_unit, distinct_percentages
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import Array, as_json_values, take_entries
 from rcjax.model.calibrated_models import FittedModel
@@ -339,16 +339,15 @@ def over_budget_message(budget: float, cheapest: float, period: Period | None = 
         period: the budget for a period, if it was given so.
 
     >>> print(over_budget_message(1e-6, 1.82154e-5))
-    no cascade costs $1.00 per million queries or less; the cheapest costs $18.22: give --budget 18.3/M or more
-    >>> print(over_budget_message(1e-6, 1.82154e-5, Period(2.0, "month"))[-32:])
-    give --budget 36.5/month or more
+    no cascade costs $1.00 per million queries or less; the cheapest costs $18.2: give --budget 18.3/M or more
+    >>> print(over_budget_message(1e-6, 1.82154e-5, Period(2.0, "month")))
+    no cascade costs $2.00 a month or less; the cheapest costs $36.4: give --budget 36.5/month or more
     """
-    money = choose_unit([cheapest])
-    least = format_number(cheapest * money.scale * (1 + 5e-4), 4)  # rounded up: a budget that will do
-    message = f"no cascade costs {money.full(budget)} or less; the cheapest costs ${least}"
-    amount, unit = (
-        (1e6 * cheapest, "M") if period is None or budget == 0 else (cheapest / budget * period.money, period.every)
-    )
+    money, amount, unit = choose_unit([cheapest]), 1e6 * cheapest, "M"
+    if period is not None and budget > 0:
+        money, unit = Money(period.money / budget, period.every), period.every
+        amount = cheapest * money.scale
+    message = f"no cascade costs {money.full(budget)} or less; the cheapest costs ${money.show(cheapest)}"
     return f"{message}: give --budget {_round_up(amount)}/{unit} or more"
 
 

@@ -262,8 +262,9 @@ def compare_policy(
         return Rival(name, role, rival_error, bill, error - rival_error, se, saving_se)
 
     rivals = tuple(rival(role, subject) for role, subject in subjects.items())
-    price = _abstain_price(policy) or None
-    return Comparison(error, cost, shared.n_queries, not tuned, rivals, abstain_price=price)
+    price, replayed = _abstain_price(policy) or None, losses.means[0] if tuned else None
+    figures = error, cost, shared.n_queries, not tuned, rivals
+    return Comparison(*figures, abstain_price=price, replayed_error=replayed)
 
 
 def _expected(policy: AbstractPolicy) -> tuple[float, float]:
