@@ -107,6 +107,8 @@ def price_for(prices: Mapping[str, Price], model: str, prefix: str = "", in_log:
 
 
 def _price(entry: Any, place: str, model: str) -> Price:
+    if isinstance(entry, Price):  # read before, perhaps with tiers
+        return entry
     if isinstance(entry, Sequence) and not isinstance(entry, str) and len(entry) in (2, len(PRICES)):
         entry = dict(zip(PRICES, entry, strict=False))
     if not isinstance(entry, Mapping):
