@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from rcjax._base.codec import Amount, Between, Record, read_value, to_json_value
-from rcjax._base.figures import Z_ONE_SIDED_90, Z_ONE_SIDED_95, Money, describe_points, format_number, percent
+from rcjax._base.figures import (
+    Z_ONE_SIDED_90,
+    Z_ONE_SIDED_95,
+    Money,
+    describe_points,
+    format_number,
+    in_points,
+    percent,
+)
 from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.policy import AbstractPolicy
 
@@ -79,7 +87,7 @@ class Rival(Record):
         if self.error_difference == self.se == 0:
             return "none"
         sign = "" if _is_same(self.error_difference) else "+-"[self.error_difference < 0]
-        return f"{sign}{abs(100 * self.error_difference):.1f} ± {100 * self.se:.1f}"
+        return f"{sign}{in_points(abs(self.error_difference)):.1f} ± {in_points(self.se):.1f}"
 
     def gap_clause(self, noun: str) -> str:
         """Describe the difference in a clause that goes on with the rival; `noun` is that of the kind of error."""
@@ -127,13 +135,13 @@ def describe_gap(difference: float, se: float, noun: str, number: str = "") -> s
     ('0.5 ± 0.9 points less error than', 'the same error (± 0.1 points) as')
     """
     if _is_same(difference):
-        return f"the same {noun} (± {100 * se:.1f} points) as"
+        return f"the same {noun} (± {in_points(se):.1f} points) as"
     return f"{describe_points(difference, se)} {noun}{f' ({number})' * bool(number)} than"
 
 
 def _is_same(difference: float) -> bool:
     """Return whether a difference of errors is 0.0 points as printed."""
-    return float(f"{100 * difference:.1f}") == 0
+    return float(f"{in_points(difference):.1f}") == 0
 
 
 @dataclass(frozen=True, slots=True)
