@@ -36,6 +36,7 @@ MIN_SHARE = 5e-4
 _COST_TOLERANCE = 1e-3  # relative difference up to which two bills count as equal
 _MIN_ERROR_GAP = 0.01  # difference of errors up to which two policies may count as alike
 _MIN_SAVING = 0.05  # saved share of a bill below which a cascade may not be worth its upkeep
+_MIN_FOR_WORST = 20  # queries below which no upper limit of a difference is printed
 _RISEN = 0.02  # rise of a bill since the tuning that gets a note if today's has risen, too
 
 #: Where the upper limit of a difference holds, by whether the queries are fresh (`upper_after_choice`).
@@ -301,9 +302,9 @@ class Comparison(Record):
         side = "more" if today.error_difference > 0 else "fewer"
         answers = number and f"{number} {side} {error_kind.answers} {money.per}"
         worst = f"{describe_points(upper)}{f' ({worst_number})' * bool(worst_number)}"
-        worst = "the same" if _is_same(upper) else worst
+        worst = f"; {WORST[self.fresh]} {'the same' if _is_same(upper) else worst}"
         gap = describe_gap(today.error_difference, today.se, error_kind.noun, answers)
-        return f"{gap} {today.title}{_ASSUMED * self.is_today_default}; {WORST[self.fresh]} {worst}"
+        return f"{gap} {today.title}{_ASSUMED * self.is_today_default}{worst * (self.n_queries >= _MIN_FOR_WORST)}"
 
     def doubt(self) -> str | None:
         """Return a reason to prefer a single model to a cascade on the log tuned on; None if there is none.
