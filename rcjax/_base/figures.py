@@ -134,6 +134,15 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else plural}"
 
 
+def in_points(share: float) -> float:
+    """Return a share in percentage points, so that shares which are equal but for rounding are printed alike: 5 is up.
+
+    >>> {f"{in_points(share):.1f}" for share in (0.19649999999999998, 0.19650000000000004)}
+    {'19.7'}
+    """
+    return round(100 * share, 9) * (1 + 1e-12)
+
+
 def format_points(share: float) -> str:
     """Return a difference of shares as a number of percentage points.
 
@@ -154,8 +163,8 @@ def describe_points(difference: float, se: float | None = None, digits: str = ".
     >>> describe_points(-0.005, 0.009), describe_points(0.012)
     ('0.5 ± 0.9 points less', '1.2 points more')
     """
-    spread = "" if se is None else f" ± {100 * se:{digits}}"
-    return f"{100 * abs(difference):{digits}}{spread} points {'less' if difference < 0 else 'more'}"
+    spread = "" if se is None else f" ± {in_points(se):{digits}}"
+    return f"{in_points(abs(difference)):{digits}}{spread} points {'less' if difference < 0 else 'more'}"
 
 
 def describe_missing_confidences(answers: Iterable[tuple[str, float | None]]) -> str | None:
@@ -180,7 +189,7 @@ def describe_missing_confidences(answers: Iterable[tuple[str, float | None]]) ->
 
 def percent(share: float | None, digits: int = 1) -> str:
     """Return a share as a percentage."""
-    return "–" if share is None or math.isnan(share) else f"{100 * share:.{digits}f} %"
+    return "–" if share is None or math.isnan(share) else f"{in_points(share):.{digits}f} %"
 
 
 def distinct_percentages(*shares: float) -> tuple[str, ...]:
@@ -217,7 +226,7 @@ def format_figure(value: float | None, unit: str) -> str:
     if value is None or math.isnan(value):
         return "–"
     if unit == "points":
-        return f"{100 * value:.1f} points"
+        return f"{in_points(value):.1f} points"
     return percent(value) if unit == "share" else format_number(value, 2) if value < 1 else f"{value:,.0f}"
 
 

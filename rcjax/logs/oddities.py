@@ -44,7 +44,7 @@ def describe_doubts(log: Log) -> Iterator[str]:
     n, labelled = log.n_queries, np.asarray(log.labelled & np.asarray(log.answered))
     labels, confidences = np.asarray(log.correct, float), np.asarray(log.logprob)
     if not log.complete.all():
-        yield _describe_incomplete(log, labels, labelled)
+        yield _describe_incomplete(log)
     if MIN_QUERIES <= n < _ENOUGH_QUERIES:
         known = [float(right[mask].mean()) for right, mask in zip(labels.T, labelled.T, strict=True) if mask.any()]
         best = min(max(known, default=0.5), 1 - 1 / n)
@@ -63,15 +63,26 @@ def describe_doubts(log: Log) -> Iterator[str]:
         yield f"{fact}: no threshold parts the right ones from the wrong; look at what fills it, or at its signal"
 
 
-def _describe_incomplete(log: Log, labels: np.ndarray, labelled: np.ndarray) -> str:
+def _describe_incomplete(log: Log) -> str:
     share = f"{log.complete.sum():,} of {log.n_queries:,} queries"
     if not log.has_enough_complete:
         effect = "models and policies are judged on different queries, without intervals or a correction for optimism"
         return f"every model answered only {share}: {effect}: ask all models the same queries"
     fact = f"all figures are of the {share} that every model answered; the others only calibrate"
+    name, of_these, of_all = compare_complete(log)
+    these, every = (f"{100 * share:.0f} % of" for share in (of_these, of_all))
+    return f"{fact} ({name} is right in {these} these, and in {every} all its answers)"
+
+
+def compare_complete(log: Log) -> tuple[str, float, float]:
+    """Return the model with the most labels, its accuracy on the queries that all models answered, and on all."""
+    labels, labelled = np.asarray(log.correct, float), np.asarray(log.labelled & np.asarray(log.answered))
     j = int(labelled.sum(0).argmax())
-    of_these, of_all = (100 * labels[rows, j].mean() for rows in (labelled[:, j] & log.complete, labelled[:, j]))
-    return f"{fact} ({log.models[j]} is right in {of_these:.0f} % of these, and in {of_all:.0f} % of all its answers)"
+    of_these, of_all = (
+        float(labels[rows, j].mean()) if rows.any() else math.nan
+        for rows in (labelled[:, j] & log.complete, labelled[:, j])
+    )
+    return log.models[j], of_these, of_all
 
 
 def odd_budget(budget: float, log: Log, write: Callable[[str], str]) -> str | None:

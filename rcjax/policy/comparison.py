@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from rcjax._base.codec import Amount, Between, Record, read_value, to_json_value
-from rcjax._base.figures import Z_ONE_SIDED_90, Z_ONE_SIDED_95, Money, describe_points, format_number, percent
+from rcjax._base.figures import (
+    Z_ONE_SIDED_90,
+    Z_ONE_SIDED_95,
+    Money,
+    describe_points,
+    format_number,
+    in_points,
+    percent,
+)
 from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.policy import AbstractPolicy
 
@@ -31,6 +39,7 @@ MIN_SHARE = 5e-4
 _COST_TOLERANCE = 1e-3  # relative difference up to which two bills count as equal
 _MIN_ERROR_GAP = 0.01  # difference of errors up to which two policies may count as alike
 _MIN_SAVING = 0.05  # saved share of a bill below which a cascade may not be worth its upkeep
+_MIN_FOR_WORST = 20  # queries below which no upper limit of a difference is printed
 _RISEN = 0.02  # rise of a bill since the tuning that gets a note if today's has risen, too
 
 #: Where the upper limit of a difference holds, by whether the queries are fresh (`upper_after_choice`).
@@ -88,7 +97,7 @@ class Rival(Record):
         if self.error_difference == self.se == 0:
             return "none"
         sign = "" if _is_same(self.error_difference) else "+-"[self.error_difference < 0]
-        return f"{sign}{abs(100 * self.error_difference):.1f} ± {100 * self.se:.1f}"
+        return f"{sign}{in_points(abs(self.error_difference)):.1f} ± {in_points(self.se):.1f}"
 
     def gap_clause(self, noun: str) -> str:
         """Describe the difference in a clause that goes on with the rival; `noun` is that of the kind of error."""
@@ -136,13 +145,13 @@ def describe_gap(difference: float, se: float, noun: str, number: str = "") -> s
     ('0.5 ± 0.9 points less error than', 'the same error (± 0.1 points) as')
     """
     if _is_same(difference):
-        return f"the same {noun} (± {100 * se:.1f} points) as"
+        return f"the same {noun} (± {in_points(se):.1f} points) as"
     return f"{describe_points(difference, se)} {noun}{f' ({number})' * bool(number)} than"
 
 
 def _is_same(difference: float) -> bool:
     """Return whether a difference of errors is 0.0 points as printed."""
-    return float(f"{100 * difference:.1f}") == 0
+    return float(f"{in_points(difference):.1f}") == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,9 +315,9 @@ class Comparison(Record):
         side = "more" if today.error_difference > 0 else "fewer"
         answers = number and f"{number} {side} {error_kind.answers} {money.per}"
         worst = f"{describe_points(upper)}{f' ({worst_number})' * bool(worst_number)}"
-        worst = "the same" if _is_same(upper) else worst
+        worst = f"; {WORST[self.fresh]} {'the same' if _is_same(upper) else worst}"
         gap = describe_gap(today.error_difference, today.se, error_kind.noun, answers)
-        return f"{gap} {today.title}{_ASSUMED * self.is_today_default}; {WORST[self.fresh]} {worst}"
+        return f"{gap} {today.title}{_ASSUMED * self.is_today_default}{worst * (self.n_queries >= _MIN_FOR_WORST)}"
 
     @property
     def preferred(self) -> Rival | None:

@@ -141,7 +141,7 @@ class Overlap(NamedTuple):
 
     queries: int  # number of queries that were tuned on
     n: int  # number of all queries
-    covers_log: bool  # every query was tuned on
+    covers_log: bool  # every query that all models answered was tuned on
     hashes: frozenset[int] = frozenset()  # of the names of these queries; empty if all, or too few to tell
 
     def __bool__(self) -> bool:
@@ -198,7 +198,9 @@ def overlap(log: Log, tuned: Any) -> Overlap:
     equal = frozenset(name for name in common if rows[name] == old_rows[name])
     if len(equal) <= _MIN_SHARED_QUERIES - 1 + most:
         return Overlap(0, n, covers_log=False)
-    return Overlap(len(equal), n, len(equal) == n, equal)
+    own = [name for name in (tuned.models if isinstance(tuned, AbstractPolicy) else both) if name in log.models]
+    usable = hash_names(log.queries)[log.select(own).complete].tolist()  # a query with a gap is not known again
+    return Overlap(len(equal), n, equal.issuperset(usable or rows), equal)
 
 
 def require_unseen(log: Log, tuned: Any) -> None:

@@ -526,7 +526,8 @@ def retune(
     # Too few fresh queries to check: check all.
     _warn_of_oddities(chosen if chosen.n_queries >= MIN_QUERIES else everything)
     if added := everything.n_queries - chosen.n_queries:
-        remarks.append(f"tuned on {chosen.n_queries:,} queries of the log and {added:,} that the policy carries")
+        carried = f"{added:,} that the policy carries, priced as the fresh ones"
+        remarks.append(f"tuned on {chosen.n_queries:,} queries of the log and {carried}")
     if spec.today is None and before.spec.today is not None:
         spec = dataclasses.replace(spec, today=default_today(everything))
         absent = before.spec.today if isinstance(before.spec.today, str) else "a model of the policy in service"

@@ -9,6 +9,7 @@ import pytest
 from genai_prices import Usage, calc_price
 
 import rcjax
+from rcjax._base.tokens import Price
 from rcjax.logs import LogError, PricesWarning
 from rcjax.logs.prices import read_prices
 from rcjax.serving.models_file import read_models
@@ -136,6 +137,13 @@ def test_a_models_file_without_prices_has_the_listed_prices(tmp_path):
     for read in (read_models, read_prices):
         with pytest.raises(ValueError, match=r"mine: no input price: genai-prices knows no mine at http://localhost:1"):
             read(path)
+
+
+def test_prices_that_were_read_before_are_prices():
+    """`check --prices` fills the gaps of a file with the prices of the tuning, and was refused."""
+    prices = read_prices({"small": Price(0.1, 0.4, tiers=((10, Price(0.2, 0.8)),)), "large": (2.0, 8.0)})
+    assert prices["small"].at(11) == Price(0.2, 0.8)
+    assert prices["large"].output == 8.0
 
 
 def test_a_models_file_charges_long_requests_by_their_tier(tmp_path):

@@ -76,6 +76,7 @@ def test_the_headline_says_the_worst_case_and_once_that_todays_is_assumed():
         how = "95 %" if fresh else "in 9 logs of 10"
         said = beside(more, fresh=fresh).headline(MILLION)
         assert said.endswith(f"large alone, today's; at worst ({how}) {worst}")
+    assert replace(beside(0.003, fresh=True), n_queries=19).headline(MILLION).endswith("large alone, today's")
     said = beside(is_today_default=True).headline(MONTH)
     assert "large alone, today's (assumed: give --today); at worst (in 9 logs of 10)" in said
     assert beside(0.0, 0.0, 2e-4, is_today_default=True).headline(MONTH).endswith("as before (assumed: give --today)")

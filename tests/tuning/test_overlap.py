@@ -77,6 +77,15 @@ def test_a_few_shared_queries_are_described(splits, size, models):
     assert (found.queries, found.covers_log) == (size if size > 2 else 0, False)
 
 
+def test_a_query_with_a_gap_is_not_known_again_and_hides_no_log_that_was_tuned_on(splits):
+    """An evaluation of a thinned log said that no query was answered by all models."""
+    train = splits[0]
+    answered = np.ones((300, len(train.models)), bool)
+    answered[200:, -1] = False
+    thinned = dataclasses.replace(train, answered=answered).take(slice(None))
+    assert overlap(thinned, train)[:3] == (200, 300, True)
+
+
 # -- by what a policy or a model carries
 
 

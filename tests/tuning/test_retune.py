@@ -53,7 +53,7 @@ def test_retune_tunes_on_the_log_and_the_queries_that_the_policy_carries(policy,
     assert found.policy.provenance["tuning"] == {**policy.provenance["tuning"], "today": found.spec.today}
     assert found.policy.provenance["digest"] == both.digest
     assert found.remarks[0] == found.advice
-    assert f"tuned on {N} queries of the log and {N} that the policy carries" in found.remarks
+    assert f"tuned on {N} queries of the log and {N} that the policy carries, priced as the fresh ones" in found.remarks
     assert found.frontier.bands is None
     again = rcjax.retune(found.policy, logs[0])  # which the policy carries, too
     assert again.log.n_queries == 2 * N

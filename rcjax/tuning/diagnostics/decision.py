@@ -32,7 +32,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import Z_ONE_SIDED_95, count, format_number, format_points, percent
+from rcjax._base.figures import Z_ONE_SIDED_95, count, describe_points, format_number, format_points, percent
 from rcjax._core.batching import map_in_threads
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import carried_log, carried_mask, with_carried_queries
@@ -118,15 +118,18 @@ class LimitSaving:
 
     def describe(self, noun: str) -> str:
         """Say what is saved, and why that replaces the policy in service or not; `noun` is the kind of error."""
-        saves = f"it saves {math.floor(1000 * max(self.share, 0.0)) / 10} % of the money"
+        saves = f"it saves {math.floor(1000 * max(self.share, 0.0)) / 10} % of the bill"
         if self.suffices:
             sure = "and the policy in service is within its limit by more than chance explains"
             return f"{saves}, {sure if self.added > 0 else f'with no more {noun}'}"
-        why_not = "but the policy in service may be within its limit by chance"
+        if self.share < 0:
+            gain = f"{describe_points(self.added)} {noun}" if self.added < 0 else f"no less {noun}"
+            return f"it costs {percent(-self.share)} more for {gain}: the policy stays"
+        why_not = "but the policy in service may have room for more errors only by chance"
         if self.share < MIN_SAVING:
-            why_not = f"less than the {100 * MIN_SAVING:.0f} % that replace a policy within its limit"
+            why_not = f"less than the {100 * MIN_SAVING:.0f} % that replace a policy"
         elif self.added > self.room:
-            why_not = "but the policy in service is within its limit"
+            why_not = "but would exceed the limit"
         return f"{saves}, {why_not}: the policy stays"
 
 
@@ -386,7 +389,7 @@ def _compare(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log, lam: 
     improvement = float((old.penalty - new.penalty + lam * (old.spent - new.spent)).mean())
     rival, todays = ("today's", None) if today is None else (name_today(today), QueryLosses.of(today, log).penalty)
     noun = error_kind.noun if todays is None else f"{error_kind.noun} than {rival}"
-    effect = old.describe_change(new, todays, penalty(new_policy.expected), spec, noun)
+    effect = old.describe_change(new, todays, spec, noun)
     if target is None or not target.is_limit or (target.name == "match" and todays is None):
         return Replacement(improvement, effect=effect)
     limit, name = target.value, f"the limit of {100 * target.value:.4g} %"

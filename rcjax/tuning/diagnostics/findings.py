@@ -27,7 +27,7 @@ import numpy as np
 
 from rcjax._base.figures import Money, count, describe_points, format_figure, format_points, percent
 from rcjax.logs.log import Log
-from rcjax.logs.oddities import find_unsure, measure_unevenness
+from rcjax.logs.oddities import compare_complete, find_unsure, measure_unevenness
 from rcjax.model.goodness_of_fit.two_samples import Change, SampleMean, excess_over_limit, holm_adjusted, rise_of_mean
 from rcjax.policy.comparison import Rival, describe_gap, upper_after_choice
 from rcjax.policy.error_kind import ERRORS, ErrorKind
@@ -227,6 +227,8 @@ def confidence_finding(name: str, change: Change, medians: tuple[float, float]) 
     return FINDING_KINDS["confidences"].finding(name, change.figure, advice, p_value=change.p_value)
 
 
+_MIN_GAP_OF_KEPT = 0.02  # difference of accuracies below which kept queries are not said to be harder or easier
+
 _LABELS_ALARM = 0.01  # level of the tests of labels: the share of false alarms where labels are drawn at random
 
 
@@ -253,10 +255,21 @@ def assess_missing_answers(log: Log, models: Collection[str]) -> Finding:
         most = max(by_model, key=lambda name: by_model[name])
         advice = (
             f"an answer is missing for {failed:,} of {count(asked, 'query')}, most often one of {most}"
-            f"{', the reference' * (most == reference)}: the answered queries may be the easier ones, and not a "
-            "fair sample; look at why (the column error of a call log), and log more"
+            f"{', the reference' * (most == reference)}: {_describe_kept(log, models)}; look at why (the column error "
+            "of a call log), and log more"
         )
     return kind.finding("", failed / max(asked, 1), advice, verdict=verdict)
+
+
+def _describe_kept(log: Log, models: Collection[str]) -> str:
+    """Say whether the queries that all models answered are harder or easier than all queries."""
+    name, of_these, of_all = compare_complete(log.select([name for name in log.models if name in models]))
+    if not abs(of_these - of_all) >= _MIN_GAP_OF_KEPT:
+        return "the answered queries may be no fair sample"
+    kind, shares = "harder" if of_these < of_all else "easier", [percent(share, 0) for share in (of_these, of_all)]
+    return (
+        f"the answered queries are the {kind} ones ({name} is right in {shares[0]} of these, and in {shares[1]} of all)"
+    )
 
 
 def assess_label_sampling(log: Log, models: Sequence[str]) -> Iterator[Finding]:

@@ -78,23 +78,19 @@ class QueryLosses(NamedTuple):
         """Mean error and mean cost."""
         return float(self.penalty.mean()), float(self.spent.mean())
 
-    def describe_change(
-        self, new: QueryLosses, todays: np.ndarray | None, promised: float | None, spec: Spec, noun: str
-    ) -> str:
+    def describe_change(self, new: QueryLosses, todays: np.ndarray | None, spec: Spec, noun: str) -> str:
         """Describe money and error of a new policy in place of the policy of these losses.
 
         Args:
             new: losses of the new policy on the same queries.
             todays: (n,) today's errors, from which errors are counted in points; None: from 0, in shares.
-            promised: error that the new policy promises, corrected for optimism.
             spec, noun: options of the tuning; kind of error, and today's model.
         """
         (before, spent), (after, spends) = self.means, new.means
         unit, todays_error = spec.money([spent, spends]), None if todays is None else float(todays.mean())
-        before, after, promise = (_show_error(error, todays_error) for error in (before, after, promised))
+        before, after = (_show_error(error, todays_error) for error in (before, after))
         spent, spends = (f"${unit.show(cost)}" for cost in (spent, spends))
-        effect = f"{_beside(spends, spent, f' {unit.per}')}, at {_beside(after, before, f' {noun}')}"
-        return effect if promise in ("", after) else f"{effect} ({promise} after allowing for optimism)"
+        return f"{_beside(spends, spent, f' {unit.per}')}, at {_beside(after, before, f' {noun}')}"
 
 
 def single_model_errors(log: Log) -> np.ndarray:
@@ -188,11 +184,9 @@ def best_single_for(log: Log, money: float) -> str:
     return log.models[int(np.where(affordable, single_model_errors(log), np.inf).argmin())]
 
 
-def _show_error(error: float | None, todays_error: float | None) -> str:
-    """Return an error in words, or its difference from today's in points; empty for None."""
-    if error is None or todays_error is None:
-        return "" if error is None else percent(error)
-    return describe_points(error - todays_error)
+def _show_error(error: float, todays_error: float | None) -> str:
+    """Return an error in words, or its difference from today's in points."""
+    return percent(error) if todays_error is None else describe_points(error - todays_error)
 
 
 def _beside(new: str, old: str, unit: str) -> str:
