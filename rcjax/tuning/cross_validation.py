@@ -516,8 +516,8 @@ def _expected_wrong(
         right = confidence.T  # for chains, which do not compare answers
         for model, probability in ((third, third_right), (second, second_right), (first, confidence[:, first])):
             right = right.at[model].set(probability)
-        answers = walk(confidence.T, policy, codes).answers
-        return jnp.where(answers, 1 - right, 0.0).sum(0)
+        answered_by = walk(confidence.T, policy, codes).answered_by
+        return jnp.where(answered_by, 1 - right, 0.0).sum(0)
 
     return lax.map(wrong, table)
 

@@ -87,7 +87,7 @@ def test_weights_have_the_least_squares_of_a_grid():
     for number in range(200):
         rows = rng.normal(size=(1 + number % 3, 2)) * 10.0 ** rng.integers(-3, 3)
         square, product = rows.T @ rows, rng.normal(size=2) * (number % 7 > 0) * 10.0 ** rng.integers(-3, 3)
-        found = scoring._least_squares(square, product)
+        found = search._least_squares(square, product)
         misfits = [(x * (x @ square)).sum(-1) - 2 * x @ product for x in (found, grid)]
         assert (found >= 0).all()
         assert found.sum() <= 1 + 1e-12
