@@ -271,7 +271,7 @@ class Comparison(Record):
 
         >>> today = Rival("large", "today", error=0.12, cost=2e-4, error_difference=0.003, se=0.006)
         >>> Comparison(0.123, 5e-5, 300, False, (today,)).headline(Money(1e8, "month"))
-        "saves $15,000 of $20,000 a month (75 %), at ...; at worst (in 9 logs of 10) 1.3 points more (1,300,000)"
+        "saves $15,000 of $20,000 a month (75 %), at ...; at worst (in 9 logs of 10) 1.1 points more (1,100,000)"
         """
         change, gain = self._describe_change(money, error_kind), self.unsupported_gain
         return change if gain is None else f"{change}; {gain.describe(f'points of {error_kind.noun}')}"
