@@ -81,6 +81,13 @@ def name_first(
 
     The cheaper models and the looks share the level. A model beyond the budget is not named. Today's is advised too if
     it has no more error for no more money, as by `rcjax report`. An alarm, or a retuning that gains, keeps its advice.
+
+    Args:
+        decision: the decision by the figures.
+        cause: the cause of a deviation; None without one.
+        policy: the policy.
+        log: the fresh log.
+        looks: number of separate looks in a year.
     """
     if cause is not None and cause.in_labels and decision.state != "no fair sample":
         return dataclasses.replace(decision, cause=cause.clause, advice=cause.advice)
