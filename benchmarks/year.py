@@ -43,10 +43,11 @@ from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import recorded_tuning
 from rcjax.solving.frontier.points import shares_at_bill
-from rcjax.tuning.diagnostics.decision import assess_replacement, held_out_gain
+from rcjax.tuning.diagnostics.decision import assess_replacement
 from rcjax.tuning.diagnostics.policy_check import check_policy
 from rcjax.tuning.diagnostics.weeks import WINDOW
 from rcjax.tuning.replaying.replay import LadderReplay
+from rcjax.tuning.retuning_gain import held_out_gain
 
 LOGS = ("mmlu_llama", "mmlu_qwen_oai", "triviaqa_llama", "triviaqa_qwen_oai", "public/firstpass_opus", "public/bfcl")
 DRIFTS = ("none", "worse", "surer", "topics", "price", "poison")

@@ -122,8 +122,10 @@ def show_decision(
     `change` is the observed change from today's, in words; `action` what to do if a new policy is better.
     """
     decision, window = document["decision"], document["window"]
-    advice = f"{action}. " if decision["tune_again"] else ""
-    screen.print(f"{advice}{capitalised(decision['headline'])}.", style="bold")
+    start = f"{action}. " if decision["tune_again"] and not decision["cause"] else ""
+    if start and decision["gain"] and action == "Tune again":
+        start = f"Fine to keep; tuning again would {decision['gain']}. "
+    screen.print(f"{start}{capitalised(decision['headline'])}.", style="bold")
     if change:
         screen.print(f"{capitalised(change)}.")
     if window["since"]:
@@ -501,6 +503,8 @@ def _print_findings(
     screen.print(table)
     if legend := "; ".join(f"{word}: {_LEGEND[word]}" for word in dict.fromkeys(words) if word != "fine"):
         screen.hang("verdict", legend)
+    if any(finding.get("adjusted_p") is not None for finding in findings):
+        screen.hang("p", "of each test by itself; verdicts adjust it for the number of tests and looks")
     if label := next((finding["label"] for finding in findings if finding["name"] == "separation"), ""):
         meaning = "a confidence that tells nothing would do as well: small is good there"
         screen.hang("p", f"the probability that chance explains the figure; of {label}, that {meaning}")

@@ -398,11 +398,13 @@ class _Grounds:
         accepted: whether it gains enough.
         refused: whether it breaks its promise, or the log is no fair sample.
         reasons: reasons in words.
+        advice: what to do if nothing is written.
     """
 
     accepted: bool
     refused: bool
     reasons: Sequence[str]
+    advice: str = "keep the policy in service"
 
     @classmethod
     def of(
@@ -414,12 +416,12 @@ class _Grounds:
             return cls(accepted, bool(replacement.against), replacement.describe(log.error_kind, broken=renewed))
         decision = check_document["decision"]
         refused = decision["state"] in ("no fair sample", "something else has changed") or bool(replacement.against)
-        return cls(decision["tune_again"], refused, decision["reasons"])
+        return cls(decision["tune_again"], refused, decision["reasons"], decision["advice"])
 
     def write(self, policy: AbstractPolicy, out: Path, *, anyway: bool) -> tuple[Path | None, Exception | None]:
         """Write the new policy, if it is accepted or `anyway`; return (its file or None, the problem or None)."""
         if self.refused and not anyway:
-            advice = "keep the policy in service, or write it all the same with --anyway"
+            advice = f"{self.advice}; --anyway writes the new policy all the same"
             return None, ValueError(f"{out}: not written: {'; '.join(self.reasons)}: {advice}")
         if not self.accepted and not anyway:
             return None, None

@@ -32,6 +32,8 @@ _INVERTED = 0.45  # ROC area below which confidences look inverted
 
 _MIN_Z = 3.5  # standard errors below a half
 
+_MIN_GAP = 0.02  # difference of accuracies below which kept queries are not said to be harder or easier
+
 
 def describe_doubts(log: Log) -> Iterator[str]:
     """Yield a sentence for each reason to doubt the policies of a log that looks right.
@@ -69,20 +71,27 @@ def _describe_incomplete(log: Log) -> str:
         effect = "models and policies are judged on different queries, without intervals or a correction for optimism"
         return f"every model answered only {share}: {effect}: ask all models the same queries"
     fact = f"all figures are of the {share} that every model answered; the others only calibrate"
-    name, of_these, of_all = compare_complete(log)
-    these, every = (f"{100 * share:.0f} % of" for share in (of_these, of_all))
-    return f"{fact} ({name} is right in {these} these, and in {every} all its answers)"
+    return f"{fact} ({_compare_complete(log)[0]})"
 
 
-def compare_complete(log: Log) -> tuple[str, float, float]:
-    """Return the model with the most labels, its accuracy on the queries that all models answered, and on all."""
+def describe_kept(log: Log) -> str:
+    """Say whether the queries that all models of a log answered are harder or easier than all queries."""
+    shares, gap = _compare_complete(log)
+    if not abs(gap) >= _MIN_GAP:
+        return "the answered queries may be no fair sample"
+    return f"the answered queries are the {'harder' if gap < 0 else 'easier'} ones ({shares})"
+
+
+def _compare_complete(log: Log) -> tuple[str, float]:
+    """Return (accuracies of a model where all answered and of all its answers, in words; their difference)."""
     labels, labelled = np.asarray(log.correct, float), np.asarray(log.labelled & np.asarray(log.answered))
     j = int(labelled.sum(0).argmax())
     of_these, of_all = (
         float(labels[rows, j].mean()) if rows.any() else math.nan
         for rows in (labelled[:, j] & log.complete, labelled[:, j])
     )
-    return log.models[j], of_these, of_all
+    these, every = (f"{100 * share:.0f} % of" for share in (of_these, of_all))
+    return f"{log.models[j]} is right in {these} these, and in {every} all its answers", of_these - of_all
 
 
 def odd_budget(budget: float, log: Log, write: Callable[[str], str]) -> str | None:
@@ -147,16 +156,23 @@ def describe_oddities(log: Log) -> Iterator[str]:
         cost, name = min(paid)
         fact = f"by the column cost an answer of {name} costs ${format_number(cost)}, and no model costs less"
         yield f"{fact}: is it money per million queries? Write money per query"
+    for name, area in find_inverted(log):
+        yield (
+            f"the surer {name} is, the more often it is wrong (of a right and a wrong answer the right one is the "
+            f"surer in {100 * area:.0f} %): are its confidences inverted, or labels of other answers?"
+        )
+
+
+def find_inverted(log: Log) -> Iterator[tuple[str, float]]:
+    """Yield each model that is the surer, the more often it is wrong, with its area under the ROC curve."""
+    labelled = np.asarray(log.labelled & np.asarray(log.answered))
     confidences, correct = np.asarray(log.logprob), np.asarray(log.correct, float)
     for name, confidence, right, known in zip(log.models, confidences.T, correct.T, labelled.T, strict=True):
         area = area_under_roc(confidence[known], right[known])
         rights, wrongs = right[known].sum(), (1 - right[known]).sum()
         spread = math.sqrt((known.sum() + 1) / (12 * rights * wrongs)) if rights * wrongs else math.inf
         if area < min(_INVERTED, 0.5 - _MIN_Z * spread):
-            yield (
-                f"the surer {name} is, the more often it is wrong (of a right and a wrong answer the right one is the "
-                f"surer in {100 * area:.0f} %): are its confidences inverted, or labels of other answers?"
-            )
+            yield name, area
 
 
 def area_under_roc(confidence: np.ndarray, correct: np.ndarray) -> float:

@@ -146,6 +146,23 @@ def _listed_price(entry: Mapping[str, Any], place: str, model: str) -> Price | N
         raise LogError(str(problem)) from None
 
 
+def price_factors(before: Mapping[str, Any], after: Mapping[str, Any], models: Iterable[str]) -> dict[str, float]:
+    """Return the factor by which the price of output has changed, or else that of input, by model.
+
+    >>> price_factors({"small": (0.1, 0.4), "large": (2.0, 8.0)}, {"small": (0.2, 0.4), "large": (2.0, 8.0)}, ["small"])
+    {'small': 2.0}
+    """
+    if not (before and after):
+        return {}
+    old, new, factors = read_prices(before), read_prices(after), dict[str, float]()
+    for name in models:
+        if name in old and name in new:
+            pairs = [(old[name].output, new[name].output), (old[name].input, new[name].input)]
+            changed = [now / then for then, now in pairs if then and then != now]
+            factors |= {name: changed[0]} if changed else {}
+    return factors
+
+
 def reprice(log: Log, before: Mapping[str, Any] | None, prices: Any) -> Log:
     """Return a log at new prices; models without a new price keep their costs.
 

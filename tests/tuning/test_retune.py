@@ -13,7 +13,7 @@ from rcjax.logs.kept_sample import with_carried_queries
 from rcjax.model.label_outcomes import deal_folds
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.spec import Target, recorded_tuning
-from rcjax.tuning.diagnostics.decision import held_out_gain, retuning_terms
+from rcjax.tuning.retuning_gain import held_out_gain, retuning_terms
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-70b")

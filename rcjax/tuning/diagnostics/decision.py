@@ -26,40 +26,56 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from itertools import compress
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import Z_ONE_SIDED_95, count, describe_points, format_number, format_points, percent
-from rcjax._core.batching import map_in_threads
+from rcjax._base.figures import (
+    Z_ONE_SIDED_95,
+    Money,
+    capitalised,
+    count,
+    describe_points,
+    format_figure,
+    format_number,
+    format_points,
+    percent,
+)
 from rcjax.logs.errors import LogError
-from rcjax.logs.kept_sample import carried_log, carried_mask, with_carried_queries
+from rcjax.logs.kept_sample import carried_log
 from rcjax.logs.log import Log
-from rcjax.model.calibration import Calibrator
-from rcjax.model.label_outcomes import FOLDS, average_equal_answers, corrected_log, deal_folds
 from rcjax.policy.comparison import describe_gap
-from rcjax.policy.error_kind import ErrorKind
+from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.ladder import Ladder, penalty
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.policy.spec import Spec, Tuning, recorded_count, recorded_tuning
-from rcjax.solving.frontier.frontier import make_frontier
-from rcjax.solving.frontier.points import LossTerms, Points, Policies, policies_from_rules
-from rcjax.tuning.cross_validation import ENOUGH_QUERIES, Gain
-from rcjax.tuning.diagnostics.findings import ALARM, DecisionGrounds, assess_sample
+from rcjax.policy.spec import recorded_tuning
+from rcjax.tuning.diagnostics.findings import (
+    ALARM,
+    FINDING_KINDS,
+    WEEKLY,
+    WINDOW,
+    Finding,
+    PrimaryFigure,
+    PrimaryFigures,
+    assess_sample,
+    separate_looks,
+)
 from rcjax.tuning.replaying.comparing import (
     QueryLosses,
-    compare_policy,
-    list_models,
     matched_today,
     name_today,
     paired_error,
     take_shared_queries,
 )
-from rcjax.tuning.replaying.replay import replay_queries
-from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
-from rcjax.tuning.search import make_search
+from rcjax.tuning.retuning_gain import (
+    MIN_QUERIES_FOR_GAIN,
+    RetuningGain,
+    held_out_gain,
+    retuning_terms,
+    why_untested,
+)
 
 #: Errors per query that a new policy must gain: with less, chance replaces policies (`benchmarks.year`).
 MIN_IMPROVEMENT = 0.005
@@ -70,31 +86,9 @@ MIN_SAVING = 0.05
 #: Standard errors by which a policy is surely within its limit, in a year of weekly looks.
 _SURELY_WITHIN = 2.5
 
-#: Queries below which no gain is estimated.
-MIN_QUERIES_FOR_GAIN = 50
-
 _ROUNDING_OF_LIMIT = 1e-9  # excess over a limit that is due to rounding
 
 _MIN_EXCESS = 0.02  # least excess of error that breaks a promise
-
-
-@dataclasses.dataclass(frozen=True)
-class RetuningGain:
-    """Cross-validated gain of retuned policies over the policy in service."""
-
-    loss: float
-    """Loss of the policy in service: error + λ·cost, abstentions at their price."""
-    gain: Gain
-    """Loss of the policy in service minus mean loss of the retuned policies."""
-    lam: float
-    """Price λ, in errors per unit of money."""
-    n_queries: int
-    """Number of queries, fresh and carried."""
-
-    def to_json(self) -> dict[str, float]:
-        """Return the losses, with the gain and its standard error."""
-        losses = {"loss": self.loss, "retuned_loss": self.loss - self.gain.mean}
-        return losses | {"gain": self.gain.mean, "se": self.gain.se, "lam": self.lam, "n": self.n_queries}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,6 +171,13 @@ class Replacement:
         gain = None if self.held_out is None else self.held_out.gain
         return self.improvement > MIN_IMPROVEMENT and (gain is None or gain.mean >= -gain.se)
 
+    def describe_gain(self, error_kind: ErrorKind) -> str:
+        """Describe what replacing a policy gains, on all known queries; empty if that is not known."""
+        if self.saving is not None and self.saving.suffices:
+            return f"save a further {math.floor(100 * self.saving.share)} % of its bill"
+        points = f"gain what {100 * (self.improvement or 0.0):.1f} points of {error_kind.noun} are worth"
+        return points if self.improvement is not None and self.improvement > MIN_IMPROVEMENT else ""
+
     def describe(self, error_kind: ErrorKind, *, broken: bool = False) -> tuple[str, ...]:
         """Describe the faults, or else the new policy and why it replaces the policy or not (see `replaces`)."""
         if self.against or self.improvement is None:
@@ -208,145 +209,6 @@ class Replacement:
         """Return all fields as JSON values."""
         held_out = self.held_out and self.held_out.to_json()
         return dataclasses.asdict(self) | {"against": list(self.against), "held_out": held_out}
-
-
-class RetuningTerms(NamedTuple):
-    """The terms on which retuned policies are compared with the policy in service."""
-
-    tuning: Tuning
-    """Options that the policies are tuned by."""
-    lam: float | None
-    """Price λ, in errors per unit of money; None: they cannot be compared."""
-    reason: str = ""
-    """Reason why they cannot be compared, in words."""
-    mendable: bool = False
-    """Whether they could be compared on another log."""
-
-
-def retuning_terms(policy: AbstractPolicy, log: Log) -> RetuningTerms:
-    """Return the terms on which policies tuned again on a log are compared with a policy.
-
-    λ is that of the target, if the target has one, and else that of the policy.
-    """
-    tuning = recorded_tuning(policy).restrict_to(log.models)
-    spec = tuning.spec
-    lam = spec.lam if spec.error_cost is None else 1 / spec.error_cost
-    lam = policy.expected.get("lam") if lam is None else lam
-    absent = [name for name in policy.models if name not in tuning.models]
-    if spec.has_own_objective:
-        return RetuningTerms(tuning, None, "the policy minimises an objective that its file does not hold")
-    if lam is None:
-        return RetuningTerms(tuning, None, "the policy does not record its λ")
-    if absent:
-        lacks = f"the log lacks {', '.join(absent)}, which the policy in service asks"
-        return RetuningTerms(tuning, None, lacks, mendable=True)
-    if not tuning.can_search:
-        return RetuningTerms(tuning, None, "the log has one model only of those tuned on", mendable=True)
-    return RetuningTerms(tuning, lam)
-
-
-def held_out_gain(policy: AbstractPolicy, log: Log, seed: int = 0) -> RetuningGain | None:
-    """Estimate the gain of retuning by five-fold cross-validation, at the policy's λ; None if it cannot be estimated.
-
-    The policy in service answers each fold, and so does a policy tuned on the other folds with the same search. Answers
-    cost their model's mean cost, and abstentions their price. The queries are the fresh and the carried ones, so that
-    a bad week has no more than its share; at most 5,000 are drawn at random. The policy in service was tuned on the
-    carried queries, so its loss there is raised by its optimism. Models that give the same answer get the mean of its
-    outcomes (`average_equal_answers`).
-
-    Args:
-        policy: the policy in service.
-        log: the fresh log.
-        seed: seed of the folds.
-
-    `why_untested` lists the reasons why the gain cannot be estimated.
-    """
-    tuning, lam, *_ = retuning_terms(policy, log)
-    if lam is None or tuning.spec.max_seconds is not None:
-        return None
-    log = with_carried_queries(policy, log.select(tuning.models))
-    complete = np.flatnonzero(log.complete)
-    if len(complete) < MIN_QUERIES_FOR_GAIN:
-        return None
-    log = log.take(np.random.default_rng(seed).permutation(complete)[:ENOUGH_QUERIES])
-    outcomes = average_equal_answers(corrected_log(log))
-    retuned_loss, _ = _cross_fitted_losses(policy, log, outcomes, tuning.spec, lam)
-    replayed, carried = replay_queries(policy, outcomes), carried_mask(log)
-    terms = LossTerms(replayed.wrong, replayed.cost_at_means, replayed.abstained)
-    loss = np.asarray(terms.loss(lam, tuning.spec.abstain_price), float)
-    n_carried = int(carried.sum())
-    if n_carried >= MIN_QUERIES_FOR_GAIN:
-        tuned_on = max(recorded_count(policy.provenance, "complete_queries", n_carried), n_carried)
-        losses = _cross_fitted_losses(policy, log.take(carried), outcomes.take(carried), tuning.spec, lam)
-        loss = loss + np.where(carried, _optimism(*losses) * n_carried / tuned_on, 0.0)
-    gains = loss - retuned_loss
-    gain = Gain.of(gains, gains).at()
-    return RetuningGain(float(loss.mean()), gain, float(lam), log.n_queries)
-
-
-def _cross_fitted_losses(
-    policy: AbstractPolicy, log: Log, outcomes: Log, spec: Spec, lam: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Tune a policy again without each fold of a log, and return (held-out, mean in-sample) losses, (n,) each.
-
-    Args:
-        policy: the policy whose kind of cascade is tuned.
-        log: the log to tune on.
-        outcomes: the same log, with the outcomes that losses are computed from.
-        spec: options of the tuning.
-        lam: the λ of both.
-    """
-    fold, n = deal_folds(log.queries, log.complete), log.n_queries
-    costs = np.broadcast_to(outcomes.cost, outcomes.query_cost.shape)
-
-    def losses(calibrators: Calibrator, policies: Policies) -> np.ndarray:
-        terms = loss_terms_on_log(calibrators, policies, outcomes, outcomes.correct, costs)
-        return np.asarray(terms.loss(lam, spec.abstain_price), float)[0]
-
-    by_fold = np.stack([losses(*tuned) for tuned in _tune_without_folds(fold, policy, log, spec, lam)])
-    held_out = by_fold[fold, np.arange(n)]
-    return held_out, (by_fold.sum(0) - held_out) / (FOLDS - 1)
-
-
-def _tune_without_folds(
-    fold: np.ndarray, policy: AbstractPolicy, log: Log, spec: Spec, lam: float
-) -> list[tuple[Calibrator, Policies]]:
-    """Tune a policy again without each fold of a log, on the same number of queries each time.
-
-    The widest rung of the policy is tuned, at λ, as a frontier of one point. `fold` (n,) is the fold of each query.
-    """
-    search = make_search(spec)
-    rest = [np.flatnonzero(fold != number) for number in range(FOLDS)]
-    model = search.fit(log)
-    widest = max(policy.rungs, key=lambda rung: (bool(rung.agreements), len(rung.models)))
-    zero = np.zeros(1, model.cost.dtype)
-    policies = policies_from_rules([model.models], [widest])
-    point = Points(zero + lam, np.zeros(1, int), LossTerms(zero, zero, zero), policies)
-    frontier = make_frontier(model, point, spec)
-    require_answers(frontier.policies, log)
-    tune_draw = search.draw_tuner(frontier, log, np.array([0]))
-    n = min(map(len, rest))
-    return map_in_threads(lambda rows: tune_draw(rows[:n]), rest, n=log.n_queries)
-
-
-def _optimism(held_out: np.ndarray, in_sample: np.ndarray) -> float:
-    """Estimate the optimism of a policy tuned on n queries, 0 at least: mean held-out loss minus in-sample loss.
-
-    Args:
-        held_out, in_sample: (n,) losses of policies tuned on four fifths of the queries. Optimism falls with the number
-            of queries, and the result is scaled from four fifths to all.
-    """
-    return max(float((held_out - in_sample).mean()) * (1 - 1 / FOLDS), 0.0)
-
-
-def why_untested(policy: AbstractPolicy, log: Log) -> tuple[str, bool]:
-    """Return (reason why `held_out_gain` is None, in words; whether another log could change that)."""
-    terms = retuning_terms(policy, log)
-    if terms.lam is None:
-        return terms.reason, terms.mendable
-    if terms.tuning.spec.max_seconds is not None:
-        return "the policy keeps to a limit on the seconds", False
-    return f"fewer than {MIN_QUERIES_FOR_GAIN} queries have the answers of all models", True
 
 
 def assess_replacement(
@@ -435,6 +297,141 @@ def _broken_promise(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log
     return f"{new_error}; the policy in service has {percent(old.mean())} there"
 
 
+_ABOVE_PLAN = FINDING_KINDS["error"].limits.doubtful  # rise of an error from which on a sentence mentions it
+
+
+class DecisionGrounds(NamedTuple):
+    """The figures and findings that a decision on a policy rests on."""
+
+    figures: PrimaryFigures
+    """The primary figures."""
+    findings: Sequence[Finding]
+    """The findings on the primary figures in their order, assessed together."""
+    sample: Sequence[Finding]
+    """Findings on whether the log is a fair sample."""
+    unit: Money
+    """Unit of money."""
+    error_kind: ErrorKind = ERRORS
+    """Kind of error."""
+    unlabelled: int = 0
+    """Number of queries of the log without a label."""
+    tuned_on: int = 0
+    """Number of queries that the policy was tuned on."""
+    bill: float = 0.0
+    """Bill of a ladder that follows its bill."""
+    looks: int = 1
+    """Looks per year."""
+    todays_rise: float | None = None
+    """Today's error minus its error when the policy was tuned; None if that is not recorded."""
+    repriced: bool = False
+    """Whether prices have changed since the tuning: the rise of the bill is then no sampling error."""
+
+    @property
+    def title(self) -> str:
+        """Whether a margin is kept, or only not refuted, in words; empty beyond a limit, or without a margin."""
+        first, beyond = self.figures.in_order[0], {one.name for one in self.findings if one.verdict != "fine"}
+        if self.repriced and beyond == {"cost"}:
+            return "as expected but for prices"
+        if not self.figures.has_margin or beyond:
+            return ""
+        return f"the margin is {'kept' if first.upper <= first.expected else 'not refuted'}"
+
+    @property
+    def else_has_changed(self) -> bool:
+        """Whether today's errs as much more as the policy: only its own error is surely above the promise."""
+        bad = {finding.name for finding in self.findings if finding.verdict == "bad"}
+        return "own error" in bad and "difference" not in bad
+
+    def describe(self) -> str:
+        """Describe in words the primary figures; the third one only beyond its limit."""
+        first, (_, money), *third = zip(self.figures.in_order, self.findings, strict=True)
+        parts, (error, _, difference) = [self._describe_error(*first), self._describe_money()], self.figures
+        if self.else_has_changed and difference is not None:
+            as_much = f"{percent(error.expected)} when tuned, and {difference.rival} as much more"
+            if self.todays_rise is not None:
+                more = f"{describe_points(self.todays_rise)} {self.error_kind.noun}"
+                as_much = as_much.removesuffix("as much more") + f"has {more} than then"
+            first_of_all = "look at labels, prompts and provider first"
+            parts[0] = f"the policy {error.describe_rate(self.error_kind)}, {as_much}: {first_of_all}"
+            return "; ".join(parts[: 1 if money.verdict == "fine" else 2])
+        for figure, finding in third:
+            if finding.verdict != "fine":
+                parts.insert(1, self._describe_error(figure, finding).replace("the policy", "it", 1))
+            elif self.figures.has_margin and error.gap > max(_ABOVE_PLAN, Z_ONE_SIDED_95 * error.se):
+                rise = -math.inf if self.todays_rise is None else self.todays_rise
+                todays = ", and so are today's" * (rise > error.gap / 2)
+                parts.insert(1, f"errors are {100 * error.gap:.1f} points above plan{todays}")
+        return "; ".join(parts)
+
+    def _describe_error(self, error: PrimaryFigure, finding: Finding) -> str:
+        chance = self._chance(finding)
+        if error.rival is None:
+            than = describe_points(error.gap, error.se)
+            rate = f"the policy {error.describe_rate(self.error_kind)}"
+            return f"{rate}, {than} than the {percent(error.expected)} expected{chance}"
+        against = f"the policy has {describe_gap(error.observed, error.se, self.error_kind.noun)} {error.rival}"
+        if finding.name == "worst difference":
+            return f"{against}, at worst {100 * error.expected:.1f} points more when tuned{chance}"
+        where = f"{'within' if error.gap <= 0 else 'over'} the margin of {format_points(error.expected)}"
+        if error.observed == error.se == 0:
+            return f"the policy answers as {error.rival} does, {where}"
+        if error.gap <= 0 and error.upper > error.expected:
+            where = f"at worst (95 %) {describe_points(error.upper)}, over {where.removeprefix('within ')}"
+        elif error.observed <= 0:
+            return f"{against} on the same queries"
+        return f"{against} on the same queries, {where}{chance}"
+
+    def _describe_money(self) -> str:
+        money, finding, unit = self.figures.money, self.findings[1], self.unit
+        if finding.name != "budget":
+            rise = f"{percent(abs(money.rise))} {'more' if money.rise >= 0 else 'less'}"
+            chance = " at the old prices" if self.repriced else self._chance(finding)
+            than = f"{rise} than the ${unit.show(money.expected)} expected{chance}"
+            return f"it costs {unit.full(money.observed)}, {than}"
+        budget = f"budget of ${unit.show(money.expected)}"
+        if finding.verdict != "fine":
+            return f"even its cheapest rung costs {unit.full(money.observed)}, over the {budget}{self._chance(finding)}"
+        if self.bill <= money.expected or unit.show(self.bill) == unit.show(money.expected):
+            return f"it costs {unit.full(self.bill)}, within its {budget}"
+        later = "which the service makes up for on later queries, as it follows its bill"
+        over = percent(self.bill / money.expected - 1)
+        return f"it costs {unit.full(self.bill)} here, {over} over its {budget}, {later}"
+
+    def _chance(self, finding: Finding) -> str:
+        """Return the p-value of a figure beyond its limit, in brackets, and the adjusted one if that decides."""
+        if finding.p_value is None or finding.adjusted_p is None or finding.verdict == "fine":
+            return ""
+        limit = format_figure(finding.kind.limits.doubtful, finding.kind.unit)
+        above = "" if finding.name in ("difference", "worst difference") else f"above the limit of {limit}, "
+        alone, tests = f"{above}p = {finding.p_value:.2g}", count(len(self.findings), "test")
+        adjusted = f"; {finding.adjusted_p:.2g} adjusted for {tests}"
+        if self.looks == 1:
+            return f" ({alone}{adjusted * (finding.p_value < ALARM <= finding.adjusted_p)})"
+        looks = f"{self.looks} weekly looks" if self.looks == WEEKLY else f"{self.looks} looks a year"
+        return f" ({alone} by these queries alone{adjusted} and {looks}, --looks)"
+
+    def describe_doubt(self) -> str:
+        """Say whether the queries tuned on or those of the log are too few to tell; beside a limit, how many would."""
+        doubted, noun = self.doubted, "labels" if self.unlabelled else "queries"
+        that = f"the excess of {self.error_kind.noun}" if self.repriced else "that"
+        if doubted.too_few_tuned_on:
+            tuned_on = count(self.tuned_on, "query")
+            return f"{that} may be chance: the {tuned_on} that the policy was tuned on are too few to tell"
+        few = f"{that} may be chance: the {doubted.n:,} {noun} of this log are too few to tell"
+        if doubted.n_expected or doubted is self.figures.money or doubted.gap <= doubted.se / 2:
+            return few
+        level = 1 - (1 - ALARM / len(self.findings)) ** (1 / separate_looks(self.looks))
+        needed = float(f"{doubted.n * (NormalDist().inv_cdf(1 - level) * doubted.se / doubted.gap) ** 2:.2g}")
+        return f"{few}; at this excess some {needed:,.0f}{f' in {WINDOW} weeks' * (self.looks == WEEKLY)} would"
+
+    @property
+    def doubted(self) -> PrimaryFigure:
+        """The first figure that is doubtful; else the first."""
+        figures = self.figures.in_order
+        pairs = zip(figures, self.findings, strict=True)
+        return next((figure for figure, finding in pairs if finding.verdict == "doubtful"), figures[0])
+
+
 State = Literal[
     "as expected",
     "better than expected",
@@ -459,43 +456,25 @@ class PolicyDecision:
     """Advice, in words; screens add the command to tune again."""
     reasons: tuple[str, ...] = ()
     """Reasons against tuning again, or its gain, in words."""
+    title: str = ""
+    """The state as screens print it: for a margin whether it is kept, or only not refuted; empty: as `state`."""
+    cause: str = ""
+    """What the log shows to have changed, in words; empty if nothing has."""
+    gain: str = ""
+    """The gain of tuning again, in words, if the policy may stay as well; else empty."""
 
     @property
     def alarm(self) -> bool:
         """Whether the exit status is 1."""
         return self.state in ("worse than expected", "something else has changed", "no fair sample")
 
-    def name_better_model(self, policy: AbstractPolicy, log: Log, looks: float) -> PolicyDecision:
-        """Name the single model of a log with less error than the policy for less money, by more than chance explains.
-
-        The cheaper models and the looks share the level. Today's is advised too if it has no more error for no more
-        money, as by `rcjax report`. An alarm, or a retuning that gains, keeps its advice.
-        """
-        today, noun = recorded_tuning(policy).spec.today, log.error_kind.noun
-        subjects = [*log.models, *([] if today is None or isinstance(today, str) else [today])]
-        asked = [{*policy.models, *list_models(subject)} for subject in subjects]
-        known = [names <= {*log.models} and log.select([*names]).complete.any() for names in asked]
-        compared = [compare_policy(policy, log, subject) for subject in compress(subjects, known)]
-        cheaper = [beside.rivals[0] for beside in compared if beside.rivals[0].cost < beside.cost]
-        sure = NormalDist().inv_cdf((1 - ALARM / max(len(cheaper), 1)) ** (1 / looks))
-        better = [rival for rival in cheaper if rival.error_difference > sure * rival.se]
-        advice, reasons = "", self.reasons
-        for rival in (beside.rivals[0] for beside in compared if beside.is_dominated):
-            if today is not None and rival.subject == name_today(today):
-                advice = f"use {rival.subject}: it has no more {noun} on these queries, for no more money"
-        if better:
-            rival = max(better, key=lambda rival: rival.error_difference)
-            gap = describe_gap(-rival.error_difference, rival.se, noun)
-            reasons = (f"{rival.subject} has {gap} the policy on these queries, for less money", *reasons)
-            advice = f"use {rival.subject}: it has less {noun} on these queries, for less money"
-        if not advice or self.alarm or self.tune_again:
-            advice = self.advice
-        return dataclasses.replace(self, advice=advice, reasons=reasons)
-
     @property
     def headline(self) -> str:
-        """State and sentence."""
-        return f"{self.state}: {self.sentence}"
+        """The cause, the title and the sentence."""
+        if self.cause and self.state == "something else has changed":
+            return f"{self.cause}: {self.sentence}"
+        stated = f"{self.title or self.state}: {self.sentence}"
+        return f"{self.cause}. {capitalised(stated)}" if self.cause else stated
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields and the headline."""
@@ -533,24 +512,29 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
     if broken:
         pairs = zip(figures, findings, strict=True)
         rivals = [figure.rival for figure, finding in pairs if finding.verdict == "bad" and figure.rival is not None]
-        instead = f"use {rivals[0]}" if rivals else "keep the policy"
+        in_budget = evidence.figures.money.n_expected == 0  # which today's may exceed
+        instead = f"use {rivals[0]}" if rivals and not in_budget else "keep the policy"
         advice = "tune again" if tune_again else f"see what has changed, and {instead}: nothing better is shown yet"
         if replacement is None:
             advice = "see what has changed; whether to tune again, rcjax check says without --no-retuning"
-        return PolicyDecision("worse than expected", sentence, tune_again, advice, reasons)
+        return PolicyDecision("worse than expected", sentence, tune_again, advice, reasons, evidence.title)
     state: State = "as expected"
+    is_chance = not (evidence.repriced and evidence.doubted is evidence.figures.money)
     over_limit = replacement is not None and replacement.exceeds  # whose promise was too uncertain to be broken
     if "doubtful" in verdicts or over_limit:
-        state, sentence = "doubtful", f"{sentence}; {evidence.describe_doubt()}"
+        state = "doubtful"
+        sentence = f"{sentence}; {evidence.describe_doubt()}" if is_chance else sentence
     elif figures[0].gap < 0 and figures[0].n_expected and figures[0].p_value > _SURELY_LESS:
         state = "better than expected"
     if tune_again and over_limit:
         advice = "tune again, to keep the limit"
     elif tune_again:
         advice = "tune again, for the gain above" if grounds else "tune again: whether that gains cannot be tested"
-    elif state == "doubtful" and not evidence.doubted.too_few_tuned_on:
+    elif state == "doubtful" and is_chance and not evidence.doubted.too_few_tuned_on:
         unlabelled = f"label the {count(evidence.unlabelled, 'query')} without a label"
         advice = f"{unlabelled if evidence.unlabelled else 'log and label more queries'}, then check all together"
     else:
         advice = "keep the policy; check again with fresh queries, such as next week's"
-    return PolicyDecision(state, sentence, tune_again, advice, reasons)
+    gain = replacement.describe_gain(evidence.error_kind) if replacement and tune_again and state != "doubtful" else ""
+    title = "" if over_limit else evidence.title
+    return PolicyDecision(state, sentence, tune_again, advice, reasons, title, gain=gain)

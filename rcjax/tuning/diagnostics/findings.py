@@ -20,16 +20,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import Money, count, describe_points, format_figure, format_points, percent
+from rcjax._base.figures import Z_ONE_SIDED_95, count, describe_points, percent
 from rcjax.logs.log import Log
-from rcjax.logs.oddities import compare_complete, find_unsure, measure_unevenness
+from rcjax.logs.oddities import describe_kept, find_unsure, measure_unevenness
 from rcjax.model.goodness_of_fit.two_samples import Change, SampleMean, excess_over_limit, holm_adjusted, rise_of_mean
-from rcjax.policy.comparison import Rival, describe_gap, upper_after_choice
+from rcjax.policy.comparison import Rival, upper_after_choice
 from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.ladder import penalty
 from rcjax.policy.policy import AbstractPolicy
@@ -91,11 +90,13 @@ class Finding:
     figure: float
     """Figure, in the unit of its kind."""
     p_value: float | None
-    """p-value of the figure; None if it is not tested."""
+    """p-value of the figure by itself; None if it is not tested."""
     verdict: FindingVerdict
     """Verdict on the figure."""
     advice: str
     """Explanation of the figure with advice, in words; empty if the verdict is fine."""
+    adjusted_p: float | None = None
+    """p-value adjusted for the tests and looks that decide together; None if it is not tested with others."""
 
     @property
     def name(self) -> str:
@@ -209,7 +210,7 @@ def assess_together(findings: Iterable[Finding], looks: float = 1.0, alarm: floa
             verdict = "bad" if p_value < alarm else "doubtful" if finding.name in PRIMARY else "fine"
         advice = "" if verdict == "fine" else finding.advice
         adjusted = None if math.isnan(p_value) else p_value
-        assessed.append(dataclasses.replace(finding, p_value=adjusted, verdict=verdict, advice=advice))
+        assessed.append(dataclasses.replace(finding, adjusted_p=adjusted, verdict=verdict, advice=advice))
     return assessed
 
 
@@ -227,8 +228,6 @@ def confidence_finding(name: str, change: Change, medians: tuple[float, float]) 
     return FINDING_KINDS["confidences"].finding(name, change.figure, advice, p_value=change.p_value)
 
 
-_MIN_GAP_OF_KEPT = 0.02  # difference of accuracies below which kept queries are not said to be harder or easier
-
 _LABELS_ALARM = 0.01  # level of the tests of labels: the share of false alarms where labels are drawn at random
 
 
@@ -245,7 +244,8 @@ def assess_missing_answers(log: Log, models: Collection[str]) -> Finding:
     reference = "" if log.reference is None else log.reference.model
     failures = [calls for calls in log.failed if {*models} <= calls.asked and {*models, reference} & calls.failed]
     failed = sum(calls.queries for calls in failures)
-    asked = failed + int(log.select([name for name in log.models if name in models]).complete.sum())
+    part = log.select([name for name in log.models if name in models])
+    asked = failed + int(part.complete.sum())
     kind, advice = FINDING_KINDS["lacking answers"], ""
     verdict: FindingVerdict = "bad" if failed > kind.limits.bad * asked else "fine"
     if verdict == "bad":
@@ -255,21 +255,10 @@ def assess_missing_answers(log: Log, models: Collection[str]) -> Finding:
         most = max(by_model, key=lambda name: by_model[name])
         advice = (
             f"an answer is missing for {failed:,} of {count(asked, 'query')}, most often one of {most}"
-            f"{', the reference' * (most == reference)}: {_describe_kept(log, models)}; look at why (the column error "
-            "of a call log), and log more"
+            f"{', the reference' * (most == reference)}: {describe_kept(part)}; look at why (the column error of a "
+            "call log), and log more"
         )
     return kind.finding("", failed / max(asked, 1), advice, verdict=verdict)
-
-
-def _describe_kept(log: Log, models: Collection[str]) -> str:
-    """Say whether the queries that all models answered are harder or easier than all queries."""
-    name, of_these, of_all = compare_complete(log.select([name for name in log.models if name in models]))
-    if not abs(of_these - of_all) >= _MIN_GAP_OF_KEPT:
-        return "the answered queries may be no fair sample"
-    kind, shares = "harder" if of_these < of_all else "easier", [percent(share, 0) for share in (of_these, of_all)]
-    return (
-        f"the answered queries are the {kind} ones ({name} is right in {shares[0]} of these, and in {shares[1]} of all)"
-    )
 
 
 def assess_label_sampling(log: Log, models: Sequence[str]) -> Iterator[Finding]:
@@ -351,6 +340,11 @@ class PrimaryFigure:
         return self.observed - self.expected
 
     @property
+    def upper(self) -> float:
+        """Upper end of the gap from a rival (one-sided, 95 %)."""
+        return self.observed + Z_ONE_SIDED_95 * self.se
+
+    @property
     def rise(self) -> float:
         """Observed minus expected figure, as a share of the expected figure."""
         return relative(self.observed, self.expected)
@@ -421,110 +415,6 @@ class PrimaryFigures(NamedTuple):
         first, money, *third = self.in_order
         thirds = [figure.error_finding(names[1], error_kind) for figure in third]
         return [first.error_finding(names[0], error_kind), money.money_finding(spec), *thirds]
-
-
-class DecisionGrounds(NamedTuple):
-    """The figures and findings that a decision on a policy rests on."""
-
-    figures: PrimaryFigures
-    """The primary figures."""
-    findings: Sequence[Finding]
-    """The findings on the primary figures in their order, assessed together."""
-    sample: Sequence[Finding]
-    """Findings on whether the log is a fair sample."""
-    unit: Money
-    """Unit of money."""
-    error_kind: ErrorKind = ERRORS
-    """Kind of error."""
-    unlabelled: int = 0
-    """Number of queries of the log without a label."""
-    tuned_on: int = 0
-    """Number of queries that the policy was tuned on."""
-    bill: float = 0.0
-    """Bill of a ladder that follows its bill."""
-    looks: int = 1
-    """Looks per year."""
-
-    @property
-    def else_has_changed(self) -> bool:
-        """Whether today's errs as much more as the policy: only its own error is surely above the promise."""
-        bad = {finding.name for finding in self.findings if finding.verdict == "bad"}
-        return "own error" in bad and "difference" not in bad
-
-    def describe(self) -> str:
-        """Describe in words the primary figures; the third one only beyond its limit."""
-        first, (_, money), *third = zip(self.figures.in_order, self.findings, strict=True)
-        parts, (error, _, difference) = [self._describe_error(*first), self._describe_money()], self.figures
-        if self.else_has_changed and difference is not None:
-            as_much = f"{percent(error.expected)} when tuned, and {difference.rival} as much more"
-            first_of_all = "look at labels, prompts and provider first"
-            parts[0] = f"the policy {error.describe_rate(self.error_kind)}, {as_much}: {first_of_all}"
-            return "; ".join(parts[: 1 if money.verdict == "fine" else 2])
-        for figure, finding in third:
-            if finding.verdict != "fine":
-                parts.insert(1, self._describe_error(figure, finding).replace("the policy", "it", 1))
-        return "; ".join(parts)
-
-    def _describe_error(self, error: PrimaryFigure, finding: Finding) -> str:
-        chance = self._chance(finding)
-        if error.rival is None:
-            than = describe_points(error.gap, error.se)
-            rate = f"the policy {error.describe_rate(self.error_kind)}"
-            return f"{rate}, {than} than the {percent(error.expected)} expected{chance}"
-        against = f"the policy has {describe_gap(error.observed, error.se, self.error_kind.noun)} {error.rival}"
-        if finding.name == "worst difference":
-            return f"{against}, at worst {100 * error.expected:.1f} points more when tuned{chance}"
-        margin = f", {'within' if error.gap <= 0 else 'over'} the margin of {format_points(error.expected)}"
-        if error.observed == error.se == 0:
-            return f"the policy answers as {error.rival} does{margin}"
-        return f"{against} on the same queries{margin * (error.observed > 0)}{chance}"
-
-    def _describe_money(self) -> str:
-        money, finding, unit = self.figures.money, self.findings[1], self.unit
-        if finding.name != "budget":
-            rise = f"{percent(abs(money.rise))} {'more' if money.rise >= 0 else 'less'}"
-            than = f"{rise} than the ${unit.show(money.expected)} expected{self._chance(finding)}"
-            return f"it costs {unit.full(money.observed)}, {than}"
-        budget = f"budget of ${unit.show(money.expected)}"
-        if finding.verdict != "fine":
-            return f"even its cheapest rung costs {unit.full(money.observed)}, over the {budget}{self._chance(finding)}"
-        if self.bill <= money.expected or unit.show(self.bill) == unit.show(money.expected):
-            return f"it costs {unit.full(self.bill)}, within its {budget}"
-        later = "which the service makes up for on later queries, as it follows its bill"
-        over = percent(self.bill / money.expected - 1)
-        return f"it costs {unit.full(self.bill)} here, {over} over its {budget}, {later}"
-
-    def _chance(self, finding: Finding) -> str:
-        """Return the p-value of a figure beyond its limit, in brackets; of several looks, that of one look too."""
-        if finding.p_value is None or finding.verdict == "fine":
-            return ""
-        limit = format_figure(finding.kind.limits.doubtful, finding.kind.unit)
-        above = "" if finding.name in ("difference", "worst difference") else f"above the limit of {limit}, "
-        if self.looks == 1:
-            return f" ({above}p = {finding.p_value:.2g})"
-        alone = holm_adjusted([figure.p_value for figure in self.figures.in_order])[self.findings.index(finding)]
-        looks = f"{self.looks} weekly looks" if self.looks == WEEKLY else f"{self.looks} looks a year"
-        return f" ({above}p = {alone:.2g} by these queries alone; {finding.p_value:.2g} as one of {looks}, --looks)"
-
-    def describe_doubt(self) -> str:
-        """Say whether the queries tuned on or those of the log are too few to tell; beside a limit, how many would."""
-        doubted, noun = self.doubted, "labels" if self.unlabelled else "queries"
-        if doubted.too_few_tuned_on:
-            tuned_on = count(self.tuned_on, "query")
-            return f"that may be chance: the {tuned_on} that the policy was tuned on are too few to tell"
-        few = f"that may be chance: the {doubted.n:,} {noun} of this log are too few to tell"
-        if doubted.n_expected or doubted is self.figures.money or doubted.gap <= doubted.se / 2:
-            return few
-        level = 1 - (1 - ALARM / len(self.findings)) ** (1 / separate_looks(self.looks))
-        needed = float(f"{doubted.n * (NormalDist().inv_cdf(1 - level) * doubted.se / doubted.gap) ** 2:.2g}")
-        return f"{few}; at this excess some {needed:,.0f}{f' in {WINDOW} weeks' * (self.looks == WEEKLY)} would"
-
-    @property
-    def doubted(self) -> PrimaryFigure:
-        """The first figure that is doubtful; else the first."""
-        figures = self.figures.in_order
-        pairs = zip(figures, self.findings, strict=True)
-        return next((figure for figure, finding in pairs if finding.verdict == "doubtful"), figures[0])
 
 
 def relative(observed: float, expected: float) -> float:

@@ -37,13 +37,13 @@ from rcjax.policy.error_kind import ERRORS, ErrorKind, penalised, recorded_error
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, recorded_count, recorded_tuning
 from rcjax.tuning.certify import Overlap, overlap
+from rcjax.tuning.diagnostics.causes import changed_prices, find_cause, name_first
 from rcjax.tuning.diagnostics.decision import (
     DecisionGrounds,
     PolicyDecision,
     Replacement,
     assess_replacement,
     decide,
-    why_untested,
 )
 from rcjax.tuning.diagnostics.findings import (
     FINDING_KINDS,
@@ -72,6 +72,7 @@ from rcjax.tuning.replaying.comparing import (
 )
 from rcjax.tuning.replaying.replay import LadderReplay, Stream, replay_queries
 from rcjax.tuning.replaying.walk import calibrated_confidence, require_complete
+from rcjax.tuning.retuning_gain import why_untested
 from rcjax.tuning.tune import retune
 
 _MIN_QUERIES_FOR_DRIFT = 20  # queries below which neither a drift nor a kept promise is certain
@@ -120,6 +121,12 @@ class ModelChange:
             p_value=self.calibration_p if worse else 1.0,
         )
         yield confidence_finding(name, Change(self.distance, self.distance_p), (self.median_tuned, self.median))
+
+    def describe(self, noun: str) -> str:
+        """Describe the change of the model in words; `noun` is the kind of error."""
+        errors = f"{100 * (1 - self.accuracy_tuned):.0f} → {100 * (1 - self.accuracy):.0f} %"
+        same = abs(self.accuracy - self.accuracy_tuned) < FINDING_KINDS["error"].limits.doubtful
+        return "its raw confidences" if same else f"{noun} {errors}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -268,6 +275,9 @@ def check_policy(
     if replacement is None and retuning:
         replacement = _assess_retuned(policy, recent, seed)
     evidence = _ground_decision(policy, last_look, looks, window, sample, old.n_queries)
+    changed_models = {finding.subject for finding in secondary if finding.verdict == "bad"}
+    changed = [(row.model, row.describe(log.error_kind.noun)) for row in models if row.model in changed_models]
+    cause, decision = find_cause(policy, last_weeks(unseen), changed), decide(evidence, replacement)
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
@@ -280,7 +290,7 @@ def check_policy(
         cost_as_tuned=last_look.cost_as_tuned,
         replacement=replacement,
         findings=(*last_look.primary, *(finding for finding in sample if finding.verdict == "bad"), *secondary),
-        decision=decide(evidence, replacement).name_better_model(policy, last_weeks(unseen), separate),
+        decision=name_first(decision, cause, policy, last_weeks(unseen), separate),
         remarks=(*_remarks(policy, recent, shared, replacement), *last_look.remarks(evidence.unit, log.error_kind)),
         followed=last_look.followed,
         unlabelled=evidence.unlabelled,
@@ -300,6 +310,10 @@ def _ground_decision(
         sample: the findings on whether the log is a fair sample.
         carried: number of queries that the policy carries.
     """
+    promised, difference = recorded_comparison(policy.provenance), look.figures.difference
+    rise, rival = None, None if promised is None else promised.today
+    if rival is not None and difference is not None and difference.rival == rival.subject:
+        rise = look.figures.error.observed - difference.observed - rival.error
     return DecisionGrounds(
         figures=look.figures,
         findings=look.primary,
@@ -310,6 +324,8 @@ def _ground_decision(
         tuned_on=recorded_count(policy.provenance, "queries", carried),
         bill=0.0 if look.followed is None else look.followed["bill"],
         looks=looks,
+        todays_rise=rise,
+        repriced=bool(changed_prices(policy, window)),
     )
 
 

@@ -11,11 +11,10 @@ from rcjax.policy.error_kind import ERRORS
 from rcjax.policy.ladder import Queries
 from rcjax.policy.spec import Spec
 from rcjax.tuning.cross_validation import Gain
-from rcjax.tuning.diagnostics.decision import Replacement, RetuningGain, decide
+from rcjax.tuning.diagnostics.decision import DecisionGrounds, LimitSaving, Replacement, decide
 from rcjax.tuning.diagnostics.diagnosis import ModelCalibration, Promise
 from rcjax.tuning.diagnostics.findings import (
     FINDING_KINDS,
-    DecisionGrounds,
     PrimaryFigure,
     PrimaryFigures,
     assess_figure,
@@ -24,6 +23,7 @@ from rcjax.tuning.diagnostics.findings import (
 )
 from rcjax.tuning.diagnostics.policy_check import ModelChange, _LastLook
 from rcjax.tuning.diagnostics.weeks import Weeks
+from rcjax.tuning.retuning_gain import RetuningGain
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,10 @@ def test_a_finding_is_bad_if_it_is_large_and_chance_does_not_explain_it(figure, 
 
 def test_p_values_are_adjusted_for_all_findings_and_looks():
     first, *_ = assess_together([finding_of(0.1, 0.02), finding_of(0.0, 0.9)])
-    assert (first.p_value, first.verdict) == (pytest.approx(0.04), "bad")
+    assert (first.p_value, first.adjusted_p, first.verdict) == (0.02, pytest.approx(0.04), "bad")
     first, *_ = assess_together([finding_of(0.1, 0.002), finding_of(0.0, 0.9)], separate_looks(52))
-    assert (first.p_value, first.verdict) == (pytest.approx(2 * (1 - 0.998**40)), "doubtful")
+    assert (first.p_value, first.verdict) == (0.002, "doubtful")
+    assert first.adjusted_p == pytest.approx(2 * (1 - 0.998**40))
 
 
 def model_change(**others):
@@ -163,11 +164,44 @@ def test_a_policy_as_good_replaces_only_a_policy_that_broke_its_promise():
 
 
 @pytest.mark.parametrize(
-    ("gap", "tail"), [(0.004, ", within the margin of 1 point;"), (-0.016, " on the same queries;")]
+    ("gap", "title", "tail"),
+    [
+        (0.004, "the margin is not refuted", ", at worst (95 %) 1.4 points more, over the margin of 1 point;"),
+        (0.0001, "the margin is kept", ", within the margin of 1 point;"),
+        (-0.016, "the margin is kept", ";"),
+        (0.02, "", ", over the margin of 1 point ("),
+    ],
 )
-def test_a_policy_better_than_todays_is_not_said_to_be_within_the_margin(gap, tail):
+def test_a_margin_is_said_to_be_kept_only_if_its_upper_end_is_within_it(gap, title, tail):
     found = decided(difference=PrimaryFigure(gap, 0.01, 0.006, 0.9, 1000, 0, rival="large alone"))
-    assert f"than large alone on the same queries{tail.removeprefix(' on the same queries')}" in found.sentence
+    assert found.title == title
+    assert f"large alone on the same queries{tail}" in found.sentence
+    assert found.headline.startswith(title or "doubtful")
+
+
+@pytest.mark.parametrize(("rise", "tail"), [(0.03, ", and so are today's;"), (0.0, ";"), (None, ";")])
+def test_errors_above_plan_are_mentioned_beside_a_margin(rise, tail):
+    """A chip "as expected" stood above an error of 7.3 % where 4.1 % were expected."""
+    found = decided(figure(0.235, 0.2, 0.04), difference=MARGIN, todays_rise=rise)
+    assert found.state == "as expected"
+    assert f"; errors are 3.5 points above plan{tail}" in found.sentence
+
+
+def test_changed_prices_are_no_sampling_error():
+    dearer = figure(0.26, 0.2, 0.14)
+    found = decided(cost=dearer, difference=MARGIN, repriced=True)
+    assert (found.state, found.title) == ("doubtful", "as expected but for prices")
+    assert found.sentence.endswith("30.0 % more than the $200 expected at the old prices")
+    assert found.advice.startswith("keep the policy")
+    assert "may be chance" in decided(cost=dearer, difference=MARGIN).sentence
+
+
+def test_a_policy_as_expected_is_fine_to_keep_where_another_saves():
+    saving = Replacement(-0.01, saving=LimitSaving(0.309, 0.0, 0.0, 0.01))
+    found = decided(difference=MARGIN, replacement=saving)
+    assert (found.tune_again, found.gain) == (True, "save a further 30 % of its bill")
+    assert decided(replacement=TAKEN).gain == "gain what 2.0 points of error are worth"
+    assert decided(figure(0.3, 0.2, 1e-9), replacement=TAKEN).gain == decided(replacement=LEFT).gain == ""
 
 
 def test_an_improvement_has_its_sign_and_is_no_alarm():
@@ -266,8 +300,11 @@ def test_a_policy_over_its_margin_is_not_as_promised_and_both_p_values_are_named
     over = dataclasses.replace(figure(0.022, 0.01, 0.0085, before=0), rival="large alone", se=0.005)
     once, weekly = decided(difference=over), decided(difference=over, looks=52)
     assert (once.state, weekly.state) == ("worse than expected", "doubtful")
-    assert "over the margin of 1 point (p = 0.025);" in once.sentence
-    assert "(p = 0.026 by these queries alone; 0.87 as one of 52 weekly looks, --looks);" in weekly.sentence
+    assert "over the margin of 1 point (p = 0.0085);" in once.sentence
+    looks = "(p = 0.0085 by these queries alone; 0.87 adjusted for 3 tests and 52 weekly looks, --looks);"
+    assert looks in weekly.sentence
+    three = decided(difference=dataclasses.replace(over, p_value=0.03))
+    assert "over the margin of 1 point (p = 0.03; 0.09 adjusted for 3 tests);" in three.sentence
     assert weekly.sentence.endswith("too few to tell; at this excess some 1,900 in 8 weeks would")
     assert decided(difference=dataclasses.replace(over, p_value=0.6)).state == "doubtful"
 

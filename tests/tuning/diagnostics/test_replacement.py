@@ -15,8 +15,9 @@ from rcjax.policy.error_kind import ERRORS
 from rcjax.policy.ladder import Period, with_following, with_provenance
 from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.diagnostics import decision
-from rcjax.tuning.diagnostics.decision import LimitSaving, Replacement, RetuningGain, assess_replacement
+from rcjax.tuning.diagnostics.decision import LimitSaving, Replacement, assess_replacement
 from rcjax.tuning.diagnostics.findings import assess_missing_answers, assess_sample
+from rcjax.tuning.retuning_gain import RetuningGain
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("small", "large")
@@ -139,7 +140,7 @@ def test_kept_queries_are_called_harder_or_easier_by_their_labels(right_of_kept,
     log = dataclasses.replace(rcjax.read_log(pl.DataFrame(rows)), failed=(failed,))
     advice = assess_missing_answers(log, MODELS).advice
     assert f"the answered queries {said}" in advice.replace("are the ", "")
-    assert ("(small is right in 60 % of these, and in 80 % of all)" in advice) == (said == "harder")
+    assert ("(small is right in 60 % of these, and in 80 % of all its answers)" in advice) == (said == "harder")
 
 
 @pytest.mark.parametrize(("unevenness", "verdict"), [(0.0, "fine"), (0.3, "bad")])
