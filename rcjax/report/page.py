@@ -40,7 +40,7 @@ from rcjax.logs.log import Log
 from rcjax.model.fitting import fit
 from rcjax.policy.comparison import LEGEND, MIN_SHARE, Comparison, advise
 from rcjax.policy.decisions import describe_cascade, find_threshold
-from rcjax.policy.policy import AbstractPolicy, Policy
+from rcjax.policy.policy import AbstractPolicy, Policy, models_with_thresholds
 from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
 from rcjax.report.plots import BLUE, GREY, ORANGE, lay_out, plot_error_cost, plot_frontier, plot_reliability
 from rcjax.solving.frontier.frontier import Frontier
@@ -209,6 +209,11 @@ class Report:
         The findings of the check replace those of the diagnosis of the same name and model.
         """
         merged = merge_findings(self.diagnosis.findings, () if self.check is None else self.check.findings)
+        # No threshold reads these models' confidences: that of the dearest model never, of others in this policy.
+        unread = {*self.asked, self.frontier.models[-1]} - models_with_thresholds(self.policy)
+        merged = [
+            finding for finding in merged if (finding.name, finding.subject in unread) != ("certain answers", True)
+        ]
         by_verdict = sorted(merged, key=lambda finding: _VERDICTS.index(finding.verdict))
         asked = {"", *self.asked}
         others = [finding for finding in by_verdict if finding.subject not in asked]
@@ -401,6 +406,9 @@ def context(report: Report) -> dict[str, Any]:
     ]
     costs, errors = np.array([float(f"{figure:.3g}") for figure in cost]), np.round(error, 3)  # as printed
     hull = lower_hull(costs, errors)
+    own_costs = {report.policy.expected["cost"], *(rung.expected["cost"] for rung in report.policy.adjacent_rungs)}
+    own_rows = [i for i, figures in enumerate(expected) if figures["cost"] in own_costs]
+    shown = sorted({*hull[thin_hull(costs[hull], errors[hull], _MAX_ROWS)].tolist(), *own_rows}, key=lambda i: costs[i])
     folder = resources.files("rcjax.report")
     own, others = report.findings
     return {
@@ -416,7 +424,7 @@ def context(report: Report) -> dict[str, Any]:
         "corner": corner,
         "points": points,
         "shared": shared,
-        "rows": [points[i] for i in hull[thin_hull(costs[hull], errors[hull], _MAX_ROWS)]],
+        "rows": [points[i] for i in shown],
         "start": [target for target, _ in policies].index(report.start),
         "primary": PRIMARY,
         "findings": {"": own, "Models that the policy of this page does not ask": others},

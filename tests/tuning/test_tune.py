@@ -183,6 +183,18 @@ def test_a_limit_that_is_as_often_exceeded_as_kept_gets_a_note(log):
     assert not any("as often as below" in note for note in rcjax.tune(log, max_error=0.99, intervals=False).notes)
 
 
+def test_answers_of_confidence_1_are_noted_only_of_models_whose_threshold_reads_them(log):
+    """The report called them bad of the last model, which no threshold reads, and tune never told of them."""
+    alike = np.asarray(log.logprob).copy()
+    alike[:, [1, -1]] = np.where(np.arange(log.n_queries)[:, None] % 5 < 3, 0.0, alike[:, [1, -1]])
+    cascade = rcjax.tune(log, budget=1e-4, intervals=False).policy
+    read = models_with_thresholds(cascade)
+    noted = [note.split()[6] for note in note_certain(dataclasses.replace(log, logprob=alike), cascade)]
+    assert noted == [name for name in (log.models[1], log.models[-1]) if name in read]
+    assert log.models[-1] not in read
+    assert note_certain(log, cascade) == []
+
+
 def test_a_name_like_one_of_the_log_is_asked_about(log):
     with pytest.raises(rcjax.LogError, match=rf"did you mean '{MODELS[1]}' for 'llama-8b'\?"):
         rcjax.tune(log, match=0.01, today="llama-8b", intervals=False)
