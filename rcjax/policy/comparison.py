@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from rcjax._base.codec import Amount, Between, Record, read_value, to_json_value
 from rcjax._base.figures import Z_ONE_SIDED_90, Z_ONE_SIDED_95, Money, describe_points, format_number, percent
+from rcjax.policy.decisions import describe_cascade
 from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.policy import AbstractPolicy
 
@@ -387,15 +388,18 @@ class Comparison(Record):
         return f"a stricter policy would pay ${format_number(self.next_error_cost)} for each {unit} that it avoids"
 
 
-def describe_rungs(policy: AbstractPolicy) -> str:
+def describe_rungs(policy: AbstractPolicy, *, thresholds: bool = False) -> str:
     """Name the models of a policy in the order of asking; for a ladder, each rung with its share of the queries.
 
-    A rung with a cascade for each segment is named by the column of the segments, as "cascades by topic".
+    A rung with a cascade for each segment is named by the column of the segments, as "cascades by topic". With
+    `thresholds`, other rungs are described with their thresholds.
     """
 
     def name_rung(rung: Any) -> str:
         if rung.segments:
             return f"cascades by {policy.segment_column or 'segment'}"
+        if thresholds:
+            return describe_cascade(rung.to_json()).replace("\n", "; ")
         compared = [
             f"{agreement.earlier} and {name}, and {agreement.model} where they differ"
             for name, agreement in rung.agreements.items()
@@ -439,7 +443,8 @@ def advise(
     verb = "keep" if comparison.is_todays_policy else "do not use" if comparison.is_dominated or broken else "use"
     where = f"on {comparison.n_queries:,} fresh queries " if comparison.fresh else "by this log "
     where = "" if comparison.is_todays_policy and not comparison.fresh else where
-    return f"{verb} {describe_rungs(policy)}: {where}it {comparison.headline(money, error_kind)}"
+    named = describe_rungs(policy, thresholds=verb == "do not use")  # a policy tuned again may differ in these alone
+    return f"{verb} {named}: {where}it {comparison.headline(money, error_kind)}"
 
 
 def preferred_rival(policy: AbstractPolicy, comparison: Comparison) -> Rival | None:

@@ -13,13 +13,14 @@ import rcjax
 from rcjax.policy import Ladder
 from rcjax.policy.comparison import recorded_comparison
 from rcjax.policy.ladder import Period
+from rcjax.policy.policy import models_with_thresholds
 from rcjax.policy.spec import Spec, Target
 from rcjax.solving.frontier.frontier import InfeasibleError
 from rcjax.tuning import search
 from rcjax.tuning.cross_validation import CrossValidation, Gain
 from rcjax.tuning.replaying.comparing import QueryLosses
 from rcjax.tuning.scoring import estimate_blending
-from rcjax.tuning.tune import _with_policy, describe_models, note_predicted, tune_in_stages
+from rcjax.tuning.tune import _with_policy, describe_models, note_certain, note_predicted, tune_in_stages
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
