@@ -339,7 +339,14 @@ class Comparison(Record):
         return rival.cost <= self.cost * (1 + _COST_TOLERANCE)
 
     def prefer(self, rival: Rival, policy: str, money: Money, error_kind: ErrorKind = ERRORS) -> str:
-        """Return the advice to keep or to use a rival in place of a policy, which `policy` names; the reason first."""
+        """Return the advice to keep or to use a rival in place of a policy; the reason first.
+
+        Args:
+            rival: the preferred rival.
+            policy: name of the policy.
+            money: unit of the amounts.
+            error_kind: kind of error, with its words.
+        """
         verb, of_policy = self._describe_change(money, error_kind).split(" ", 1)
         would = f"{policy} would {verb.removesuffix('s')}"
         advice = f"{'keep' if rival.role == 'today' else 'use'} {rival.subject}: by this log"
