@@ -230,13 +230,14 @@ def format_figure(value: float | None, unit: str) -> str:
     return percent(value) if unit == "share" else format_number(value, 2) if value < 1 else f"{value:,.0f}"
 
 
-def format_threshold(value: float) -> str:
-    """Return a threshold with two decimals; a threshold strictly between 0 and 1 stays so.
+def format_threshold(value: float, digits: int = 2) -> str:
+    """Return a threshold with `digits` decimals; a threshold strictly between 0 and 1 stays so.
 
     >>> format_threshold(0.9413), format_threshold(0.9999), format_threshold(3e-5), format_threshold(1.0)
     ('0.94', '0.99', '0.01', '1')
     """
-    return f"{min(max(value, 0.01), 0.99):.2f}" if 0 < value < 1 else f"{value:.0f}"
+    least = 10.0**-digits
+    return f"{min(max(value, least), 1 - least):.{digits}f}" if 0 < value < 1 else f"{value:.0f}"
 
 
 def format_interval(ends: Sequence[float]) -> str:

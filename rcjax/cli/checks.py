@@ -97,7 +97,8 @@ def compare_fresh(
         return {"comparison": None, "promised": promised and promised.to_json(), "change": ""}, [
             f"it is not compared with today's: {problem}"
         ]
-    remarks = [] if promised is None else [*filter(None, [comparison.shared_rise(promised)])]
+    rise = None if promised is None else comparison.shared_rise(promised)
+    remarks = [*filter(None, [comparison.describe_error_costs(log.error_kind), rise])]
     change = comparison.headline(spec.money([comparison.cost]), log.error_kind)
     document = {"comparison": comparison.to_json(), "promised": promised and promised.to_json()}
     return document | {"change": f"on these queries it {change}"}, remarks

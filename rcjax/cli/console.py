@@ -572,7 +572,7 @@ def cascade_lines(policy: Mapping[str, Any], name: str = "") -> list[str]:
     The rungs of a ladder for a budget have their numbers: its position, in service, is a mean of these.
     """
     from rcjax.policy.comparison import MIN_SHARE
-    from rcjax.policy.decisions import describe_cascade
+    from rcjax.policy.decisions import describe_cascade, threshold_digits
 
     parts, first = [(1.0, policy)], None
     if "rungs" in policy:
@@ -580,7 +580,7 @@ def cascade_lines(policy: Mapping[str, Any], name: str = "") -> list[str]:
         rungs = policy["rungs"][int(low) :]
         parts = [(1 - share, rungs[0])] + ([(share, rungs[1])] if share else [])
         first = None if policy.get("budget") is None else int(low)
-    lines = []
+    lines, digits = [], threshold_digits(part for _, part in parts)
     for number, (share, part) in enumerate(parts, first or 0):
         if share < MIN_SHARE:
             continue
@@ -589,7 +589,7 @@ def cascade_lines(policy: Mapping[str, Any], name: str = "") -> list[str]:
         for segment, cascade in {"": part, **part.get("segments", {})}.items():
             rest_label = "others" if part.get("segments") else ""
             label = ", ".join(filter(None, (name, rung, queries, f"segment {segment}" if segment else rest_label)))
-            start, *further = describe_cascade(cascade, width=TERMINAL - 4).split("\n")
+            start, *further = describe_cascade(cascade, TERMINAL - 4, digits).split("\n")
             line = f"  {label}: {start}" if label else f"  {start}"
             fits = not further and len(line) <= TERMINAL
             lines += [line] if fits else [f"  {label}:", *(f"    {part_line}" for part_line in (start, *further))]

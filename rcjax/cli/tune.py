@@ -49,7 +49,7 @@ from rcjax.cli.inputs import (
 )
 from rcjax.cli.options import OUTPUT, AsJson, BudgetOptions, LogFiles, LogOptions, Really
 from rcjax.policy.comparison import LEGEND, MIN_GAIN, MIN_SHARE, Comparison, preferred_rival
-from rcjax.policy.decisions import describe_cascade, is_chain
+from rcjax.policy.decisions import describe_cascade, is_chain, threshold_digits
 from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.ladder import DAYS_PER_PERIOD, Queries
 from rcjax.policy.policy import AbstractPolicy
@@ -471,7 +471,8 @@ def _frontier_table(
     widths = [max(map(len, (*head.split("\n"), *column))) for head, *column in zip(heads, *cells, strict=True)]
     remaining = max(max(width, TERMINAL) - sum(widths) - _GAP * (len(heads) + 1), _MIN_WIDTH)
     table = make_table(*heads, text_columns=0, unbroken=True)
-    cascades = [describe_cascade(point, width=remaining) for point in points]
+    digits = threshold_digits(points)
+    cascades = [describe_cascade(point, remaining, digits) for point in points]
     are_chains = all(map(is_chain, points))
     head = "models, answering above a confidence" if are_chains else "models, and what they do at a confidence"
     head = head if any(sign in cascade for cascade in cascades for sign in ">≤") else "models"

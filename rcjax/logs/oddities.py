@@ -28,6 +28,9 @@ _UNITS = (1e-3, 1e-6)
 
 _MAX_CHEAPEST_COST = 1.0  # money per answer of the cheapest model; a higher cost may be in another unit
 
+#: Share of a model's answers with confidence 1 above which its thresholds are doubtful.
+MAX_CERTAIN = 0.5
+
 _INVERTED = 0.45  # ROC area below which confidences look inverted
 
 _MIN_Z = 3.5  # standard errors below a half

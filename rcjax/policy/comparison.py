@@ -20,6 +20,7 @@ from rcjax._base.figures import (
     in_points,
     percent,
 )
+from rcjax.policy.decisions import describe_cascade
 from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.policy import AbstractPolicy
 
@@ -347,7 +348,14 @@ class Comparison(Record):
         return rival.cost <= self.cost * (1 + _COST_TOLERANCE)
 
     def prefer(self, rival: Rival, policy: str, money: Money, error_kind: ErrorKind = ERRORS) -> str:
-        """Return the advice to keep or to use a rival in place of a policy, which `policy` names; the reason first."""
+        """Return the advice to keep or to use a rival in place of a policy; the reason first.
+
+        Args:
+            rival: the preferred rival.
+            policy: name of the policy.
+            money: unit of the amounts.
+            error_kind: kind of error, with its words.
+        """
         verb, of_policy = self._describe_change(money, error_kind).split(" ", 1)
         would = f"{policy} would {verb.removesuffix('s')}"
         advice = f"{'keep' if rival.role == 'today' else 'use'} {rival.subject}: by this log"
@@ -396,15 +404,18 @@ class Comparison(Record):
         return f"a stricter policy would pay ${format_number(self.next_error_cost)} for each {unit} that it avoids"
 
 
-def describe_rungs(policy: AbstractPolicy) -> str:
+def describe_rungs(policy: AbstractPolicy, *, thresholds: bool = False) -> str:
     """Name the models of a policy in the order of asking; for a ladder, each rung with its share of the queries.
 
-    A rung with a cascade for each segment is named by the column of the segments, as "cascades by topic".
+    A rung with a cascade for each segment is named by the column of the segments, as "cascades by topic". With
+    `thresholds`, other rungs are described with their thresholds.
     """
 
     def name_rung(rung: Any) -> str:
         if rung.segments:
             return f"cascades by {policy.segment_column or 'segment'}"
+        if thresholds:
+            return describe_cascade(rung.to_json()).replace("\n", "; ")
         compared = [
             f"{agreement.earlier} and {name}, and {agreement.model} where they differ"
             for name, agreement in rung.agreements.items()
@@ -448,7 +459,8 @@ def advise(
     verb = "keep" if comparison.is_todays_policy else "do not use" if comparison.is_dominated or broken else "use"
     where = f"on {comparison.n_queries:,} fresh queries " if comparison.fresh else "by this log "
     where = "" if comparison.is_todays_policy and not comparison.fresh else where
-    return f"{verb} {describe_rungs(policy)}: {where}it {comparison.headline(money, error_kind)}"
+    named = describe_rungs(policy, thresholds=verb == "do not use")  # a policy tuned again may differ in these alone
+    return f"{verb} {named}: {where}it {comparison.headline(money, error_kind)}"
 
 
 def preferred_rival(policy: AbstractPolicy, comparison: Comparison) -> Rival | None:

@@ -10,7 +10,7 @@ import math
 import re
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -323,8 +323,10 @@ def require_agreements(agreements: Mapping[str, Agreement], place: str, models: 
             require(name in allowed, f"{place}[{model!r}].{field}", f"must be {which} model, one of {allowed}", name)
 
 
-def describe_cascade(policy: Mapping[str, Any], width: int = 10**6) -> str:
+def describe_cascade(policy: Mapping[str, Any], width: int = 10**6, digits: int = 2) -> str:
     """Describe the JSON form of a policy, or of a point of a frontier, in lines of at most `width` if possible.
+
+    Thresholds have `digits` decimals.
 
     >>> last = [{"up_to": 1, "action": "answer"}]
     >>> rules = {"a": [{"up_to": 0.62, "action": "ask", "model": "b"}, *last], "b": last}
@@ -346,8 +348,23 @@ def describe_cascade(policy: Mapping[str, Any], width: int = 10**6) -> str:
     """
     names, agreements, rules = _reached(policy), policy.get("agreements") or {}, policy["rules"]
     if is_chain(policy):
-        return _wrap([_step(name, rules[name], agreements) for name in names], " → ", width)
-    return "\n".join(_describe_rules(name, rules[name], width, agreements.get(name)) for name in names)
+        return _wrap([_step(name, rules[name], agreements, digits) for name in names], " → ", width)
+    return "\n".join(_describe_rules(name, rules[name], width, agreements.get(name), digits) for name in names)
+
+
+def threshold_digits(policies: Iterable[Mapping[str, Any]]) -> int:
+    """Return the fewest decimals of thresholds, 2 to 4, that tell the descriptions of policies apart; 2 if none do.
+
+    >>> last = [{"up_to": 1, "action": "answer"}]
+    >>> asks = ([{"up_to": cut, "action": "ask", "model": "b"}, *last] for cut in (0.898, 0.902))
+    >>> threshold_digits([{"models": ["a", "b"], "rules": {"a": rules, "b": last}} for rules in asks])
+    3
+    """
+    policies = [*policies]
+    for digits in (2, 3, 4):
+        if len({describe_cascade(policy, digits=digits) for policy in policies}) == len(policies):
+            return digits
+    return 2
 
 
 def is_chain(policy: Mapping[str, Any]) -> bool:
@@ -371,25 +388,27 @@ def _reached(policy: Mapping[str, Any]) -> list[str]:
     return [name for name in policy["models"] if name in reached]
 
 
-def _step(name: str, rules: Sequence[Mapping[str, Any]], agreements: Mapping[str, Any]) -> str:
+def _step(name: str, rules: Sequence[Mapping[str, Any]], agreements: Mapping[str, Any], digits: int) -> str:
     """Describe one model of a chain: the thresholds above which it answers, and up to which it abstains."""
     cut = next((rule["up_to"] for rule in rules if rule["action"] == "ask"), None)
     words = (
-        name if cut is None or name in agreements or (agreements and cut >= 1) else f"{name} >{format_threshold(cut)}"
+        name
+        if cut is None or name in agreements or (agreements and cut >= 1)
+        else f"{name} >{format_threshold(cut, digits)}"
     )
     if rules[0]["action"] == "abstain" and name not in agreements:
-        words += f" (abstains ≤{format_threshold(rules[0]['up_to'])})"
+        words += f" (abstains ≤{format_threshold(rules[0]['up_to'], digits)})"
     return f"{words}, agree?" if name in agreements else words
 
 
 def _describe_rules(
-    name: str, rules: Sequence[Mapping[str, Any]], width: int, agreement: Mapping[str, Any] | None = None
+    name: str, rules: Sequence[Mapping[str, Any]], width: int, agreement: Mapping[str, Any] | None, digits: int
 ) -> str:
     if agreement is not None:
         return _wrap(
             [f"{name}: answer where {agreement['earlier']} agrees", f"else → {agreement['model']}"], ", ", width
         )
-    ends = [f"≤{format_threshold(rule['up_to'])} " for rule in rules[:-1]] + ["else " if len(rules) > 1 else ""]
+    ends = [f"≤{format_threshold(rule['up_to'], digits)} " for rule in rules[:-1]] + ["else " if len(rules) > 1 else ""]
     acts = [f"→ {rule['model']}" if rule["action"] == "ask" else rule["action"] for rule in rules]
     pieces = [end + act for end, act in zip(ends, acts, strict=True)]
     if pieces == ["answer"]:

@@ -225,6 +225,13 @@ class AbstractPolicy:
         return load_json(path, cls.from_json)
 
 
+def models_with_thresholds(policy: AbstractPolicy) -> set[str]:
+    """Return the names of the models whose confidences decide, at the position of a policy."""
+    rungs = [rung for weight, rung in zip(policy.weights, policy.adjacent_rungs, strict=True) if weight > 0]
+    parts = [part for rung in rungs for part in (rung, *rung.segments.values())]
+    return {name for part in parts for name, rules in part.rules.items() if len(rules) > 1}
+
+
 def hash_to_uniform(purpose: str, query: int | str) -> float:
     """Return a number in [0, 1), uniform over queries and always the same for one query and purpose.
 

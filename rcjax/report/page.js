@@ -42,7 +42,7 @@ function row(each) {
 
 function show() {
   const point = points[place()];
-  for (const id of ["error", "errors", "cost", "costs", "advice", "target"]) byId(id).textContent = point[id];
+  for (const id of ["error", "errors", "cost", "costs", "advice", "target", "download"]) byId(id).textContent = point[id];
   for (const id of ["seconds", "tail"]) if (byId(id)) byId(id).textContent = point[id];
   byId("observed").textContent = point.observed;
   byId("members").replaceChildren(...point.rows.map(row));

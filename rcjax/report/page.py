@@ -40,7 +40,7 @@ from rcjax.logs.log import Log
 from rcjax.model.fitting import fit
 from rcjax.policy.comparison import LEGEND, MIN_SHARE, Comparison, advise
 from rcjax.policy.decisions import describe_cascade, find_threshold
-from rcjax.policy.policy import AbstractPolicy, Policy
+from rcjax.policy.policy import AbstractPolicy, Policy, models_with_thresholds
 from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
 from rcjax.report.plots import BLUE, GREY, ORANGE, lay_out, plot_error_cost, plot_frontier, plot_reliability
 from rcjax.solving.frontier.frontier import Frontier
@@ -209,6 +209,11 @@ class Report:
         The findings of the check replace those of the diagnosis of the same name and model.
         """
         merged = merge_findings(self.diagnosis.findings, () if self.check is None else self.check.findings)
+        # No threshold reads these models' confidences: that of the dearest model never, of others in this policy.
+        unread = {*self.asked, self.frontier.models[-1]} - models_with_thresholds(self.policy)
+        merged = [
+            finding for finding in merged if (finding.name, finding.subject in unread) != ("certain answers", True)
+        ]
         by_verdict = sorted(merged, key=lambda finding: _VERDICTS.index(finding.verdict))
         asked = {"", *self.asked}
         others = [finding for finding in by_verdict if finding.subject not in asked]
@@ -372,6 +377,8 @@ def _promise(diagnosis: Diagnosis, log: Log, money: Money) -> Figure:
 
 _VERDICTS = ("bad", "doubtful", "fine")
 _MAX_ROWS = 15
+#: Name of the file of the policy in service in the page's command: its path is not known.
+POLICY_IN_SERVICE = "IN_SERVICE.json"
 _SAME_BILL = 1e-6  # relative difference of two bills up to which their policies count as one
 
 
@@ -401,6 +408,9 @@ def context(report: Report) -> dict[str, Any]:
     ]
     costs, errors = np.array([float(f"{figure:.3g}") for figure in cost]), np.round(error, 3)  # as printed
     hull = lower_hull(costs, errors)
+    bills = [part.expected["cost"] for part in (report.policy, *report.policy.adjacent_rungs)]
+    own_rows = np.flatnonzero(np.isclose(cost[:, None], np.array(bills, float), rtol=1e-5, atol=0).any(1))
+    shown = np.union1d(hull[thin_hull(costs[hull], errors[hull], _MAX_ROWS)], own_rows)[::-1]  # cheapest first
     folder = resources.files("rcjax.report")
     own, others = report.findings
     return {
@@ -416,9 +426,10 @@ def context(report: Report) -> dict[str, Any]:
         "corner": corner,
         "points": points,
         "shared": shared,
-        "rows": [points[i] for i in hull[thin_hull(costs[hull], errors[hull], _MAX_ROWS)]],
+        "rows": [points[i] for i in shown],
         "start": [target for target, _ in policies].index(report.start),
         "primary": PRIMARY,
+        "in_service": POLICY_IN_SERVICE if isinstance(report.spec.today, AbstractPolicy) else None,
         "findings": {"": own, "Models that the policy of this page does not ask": others},
         "judged": report.judged_by,
         "promise": report.promise_text,
@@ -482,6 +493,8 @@ def _point(report: Report, target: Target, policy: AbstractPolicy) -> dict[str, 
     margin = report.spec.match if policy is report.policy else None
     advice = advise(policy, comparison, money, report.log.error_kind, margin)
     single = comparison.single
+    if (pays := comparison.describe_error_costs(report.log.error_kind)) is not None:
+        advice += f". {capitalised(pays)}"
     if single is not None:
         advice += f". {single.describe(money, report.noun)}"
     return {
@@ -493,6 +506,7 @@ def _point(report: Report, target: Target, policy: AbstractPolicy) -> dict[str, 
         "seconds": "" if seconds is None else format_number(seconds),
         "tail": "" if seconds is None else f"on average{tail}",
         "target": _option(report, target, policy),
+        "download": f"Download this policy{', against the advice' * advice.startswith('do not use')}",
         "advice": f"{capitalised(advice)}.",
         "observed": _describe_observed(report, policy, comparison),
         "rows": rows,
@@ -534,7 +548,10 @@ def _rung(policy: Policy, log: Log, weight: float) -> tuple[list[dict[str, str]]
 def _option(report: Report, target: Target, policy: AbstractPolicy) -> str:
     """Return a target as options of the command; only the first policy's budget may be for a period."""
     spec = report.spec if policy is report.policy else dataclasses.replace(report.spec, period=None)
-    return " ".join(f"--{name} {shlex.quote(value)}" for name, value in spec.options_for(target).items())
+    options = spec.options_for(target)
+    if isinstance(spec.today, AbstractPolicy):
+        options |= {"today": POLICY_IN_SERVICE}
+    return " ".join(f"--{name} {shlex.quote(value)}" for name, value in options.items())
 
 
 @takes(log=Log, spec=(Spec, None), test=(Log, None))

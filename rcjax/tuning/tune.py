@@ -18,13 +18,13 @@ from rcjax._base.figures import Money, count, percent
 from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning, join_names, suggest_name, warn_caller
 from rcjax.logs.kept_sample import carried_log, with_carried_queries
 from rcjax.logs.log import Log
-from rcjax.logs.oddities import MIN_QUERIES, describe_doubts, describe_oddities, odd_budget
+from rcjax.logs.oddities import MAX_CERTAIN, MIN_QUERIES, describe_doubts, describe_oddities, odd_budget
 from rcjax.logs.prices import reprice
 from rcjax.model.calibrated_models import FittedModel
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.policy.comparison import COMPARISON, MIN_GAIN, Comparison, UnsupportedGain, advise, describe_rungs
 from rcjax.policy.ladder import Period, penalty, with_following, with_provenance
-from rcjax.policy.policy import AbstractPolicy
+from rcjax.policy.policy import AbstractPolicy, models_with_thresholds
 from rcjax.policy.spec import (
     Spec,
     SpecFields,
@@ -71,7 +71,7 @@ class SingleModel(Record):
     calibration_error: float | None
     """Held-out expected calibration error of its labelled answers, on 50,000 queries at most; None without a label."""
     seconds: float | None = None
-    """Mean of the known seconds of its answers; None if the log has no seconds."""
+    """Mean of the known seconds of its answers to the comparable queries; None if the log has no seconds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -341,7 +341,8 @@ def _tune_frontier(
     replayed = None
     if (log.seconds is not None or not frontier.is_by_labels) and log.select(frontier.models).complete.any():
         replayed = replay(frontier, log.comparable)
-        frontier = dataclasses.replace(frontier, seconds=replayed.seconds)
+        if log.has_enough_complete:  # else the few complete queries have other seconds than the models alone
+            frontier = dataclasses.replace(frontier, seconds=replayed.seconds)
     return Tuned(log, held_out, model, frontier, cross_validation, describe_models(log, model), spec, replayed)
 
 
@@ -403,6 +404,7 @@ def _choose_policy(tuned: Tuned) -> TargetPolicy:
     elif (gain := tuned.unsupported_gain(policy, target)) is not None:
         policy = single_policy(frontier, tuned.log, gain.model, target)
         notes = (*notes, gain.describe(f"points of {tuned.log.error_kind.noun} and money"))
+    notes = (*notes, *note_certain(tuned.log, policy))
     limits = (*note_unspent(frontier, policy, target), *note_unsure_limit(frontier, policy, spec))
     notes = (*notes, *limits, *cost_notes, *note_predicted(frontier))
     return TargetPolicy(with_spec(policy, spec), certificate, notes)
@@ -431,6 +433,17 @@ def with_bills(frontier: Frontier, replayed: Replay | None) -> tuple[Frontier, l
     most = percent(float(np.abs(ratio - 1).max()), 0)
     other = f"which differ by up to {most} from what the model expects at mean prices"
     return frontier, [f"costs of policies are bills of this log, {other}"]
+
+
+def note_certain(log: Log, policy: AbstractPolicy) -> list[str]:
+    """Return a note for each model whose threshold cannot tell most of its answers apart: their confidence is 1."""
+    shares = zip(log.models, (np.asarray(log.comparable.logprob) == 0).mean(0).tolist(), strict=True)
+    read = models_with_thresholds(policy) if log.has_confidences else set()
+    return [
+        f"{percent(share, 0)} of the answers of {name} have confidence 1: its threshold cannot tell these apart"
+        for name, share in shares
+        if name in read and share > MAX_CERTAIN
+    ]
 
 
 def note_predicted(frontier: Frontier) -> list[str]:
@@ -465,7 +478,7 @@ def describe_models(log: Log, model: FittedModel) -> tuple[SingleModel, ...]:
     known = sample.labelled
     truth = np.asarray(sample.correct)
     answers, errors, costs = np.asarray(log.answered).sum(0), single_model_errors(log), log.comparable.single_cost
-    seconds = np.full(known.shape, np.nan) if log.seconds is None else np.asarray(log.seconds, float)
+    seconds = np.full(known.shape, np.nan) if log.seconds is None else np.asarray(log.comparable.seconds, float)
     return tuple(
         SingleModel(
             model=name,

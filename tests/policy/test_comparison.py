@@ -244,7 +244,9 @@ def test_rungs_are_named_with_their_shares():
         (0.003, 1e-4, True, "use"),
         (-0.003, 3e-4, True, "use"),
     ):
-        assert advise(cheap, beside(more, cost=cost, fresh=fresh), MONTH).startswith(f"{verb} small → large: ")
+        named = "small >0.50 → large" if verb == "do not use" else "small → large"
+        assert advise(cheap, beside(more, cost=cost, fresh=fresh), MONTH).startswith(f"{verb} {named}: ")
     for more, fresh, verb in ((0.04, True, "do not use"), (0.04, False, "use"), (0.015, True, "use")):
         said = advise(cheap, beside(more, fresh=fresh), MONTH, margin=0.01)
-        assert said.startswith(f"{verb} small → large: "), more
+        named = "small >0.50 → large" if verb == "do not use" else "small → large"
+        assert said.startswith(f"{verb} {named}: "), more

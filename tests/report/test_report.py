@@ -133,7 +133,16 @@ def test_a_page_of_a_policy_in_service_that_stays_has_its_intervals_on_this_log(
         assert rung.expected["cost_low"] < rung.expected["cost"] < rung.expected["cost_high"]
     assert report.headline().startswith("Keep ")
     assert "as before" in report.headline()
-    assert report.to_html().startswith("<!doctype html>")
+    page = report.to_html()
+    assert page.startswith("<!doctype html>")
+    assert "--today IN_SERVICE.json</span> --out policy.json" in page
+    assert "IN_SERVICE.json is the file of the policy in service." in page
+
+
+def test_the_table_of_the_page_has_the_rungs_that_its_policy_mixes(report):
+    own = [part.expected["cost"] for part in (report.policy, *report.policy.adjacent_rungs)]
+    shown = [row["cost"] for row in context(report)["rows"]]
+    assert {f"${report.money.show(cost)}" for cost in own} <= {*shown}
 
 
 def test_the_headline_says_that_an_error_is_a_prediction_of_the_model(report):

@@ -13,13 +13,14 @@ import rcjax
 from rcjax.policy import Ladder
 from rcjax.policy.comparison import recorded_comparison
 from rcjax.policy.ladder import Period
+from rcjax.policy.policy import models_with_thresholds
 from rcjax.policy.spec import Spec, Target
 from rcjax.solving.frontier.frontier import InfeasibleError
 from rcjax.tuning import search
 from rcjax.tuning.cross_validation import CrossValidation, Gain
 from rcjax.tuning.replaying.comparing import QueryLosses
 from rcjax.tuning.search import estimate_blending
-from rcjax.tuning.tune import _with_policy, describe_models, note_predicted, tune_in_stages
+from rcjax.tuning.tune import _with_policy, describe_models, note_certain, note_predicted, tune_in_stages
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
@@ -181,6 +182,18 @@ def test_a_limit_that_is_as_often_exceeded_as_kept_gets_a_note(log):
     limit = 0.3
     assert any("may be above 30 % as often" in note for note in rcjax.tune(log, max_error=limit, intervals=False).notes)
     assert not any("as often as below" in note for note in rcjax.tune(log, max_error=0.99, intervals=False).notes)
+
+
+def test_answers_of_confidence_1_are_noted_only_of_models_whose_threshold_reads_them(log):
+    """The report called them bad of the last model, which no threshold reads, and tune never told of them."""
+    alike = np.asarray(log.logprob).copy()
+    alike[:, [1, -1]] = np.where(np.arange(log.n_queries)[:, None] % 5 < 3, 0.0, alike[:, [1, -1]])
+    cascade = rcjax.tune(log, budget=1e-4, intervals=False).policy
+    read = models_with_thresholds(cascade)
+    noted = [note.split()[6] for note in note_certain(dataclasses.replace(log, logprob=alike), cascade)]
+    assert noted == [name for name in (log.models[1], log.models[-1]) if name in read]
+    assert log.models[-1] not in read
+    assert note_certain(log, cascade) == []
 
 
 def test_a_name_like_one_of_the_log_is_asked_about(log):

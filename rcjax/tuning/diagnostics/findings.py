@@ -26,7 +26,7 @@ import numpy as np
 
 from rcjax._base.figures import Z_ONE_SIDED_95, count, describe_points, percent
 from rcjax.logs.log import Log
-from rcjax.logs.oddities import describe_kept, find_unsure, measure_unevenness
+from rcjax.logs.oddities import MAX_CERTAIN, describe_kept, find_unsure, measure_unevenness
 from rcjax.model.goodness_of_fit.two_samples import Change, SampleMean, excess_over_limit, holm_adjusted, rise_of_mean
 from rcjax.policy.comparison import Rival, upper_after_choice
 from rcjax.policy.error_kind import ERRORS, ErrorKind
@@ -138,7 +138,7 @@ FINDING_KINDS: Mapping[str, FindingKind] = {
         FindingKind("accuracy", "change of own {noun}", Limits(0.03, 0.06), "points"),
         FindingKind("calibration error", "calibration error", Limits(0.05, 0.10)),
         FindingKind("separation", "better is surer", Limits(0.65, 0.55)),
-        FindingKind("certain answers", "confidence 1", Limits(0.5, 0.9)),
+        FindingKind("certain answers", "confidence 1", Limits(MAX_CERTAIN, 0.9)),
         FindingKind("predicted error", "{noun} off the expected", Limits(0.01, 0.03), "points"),
         FindingKind("predicted cost", "cost off the expected", Limits(0.05, 0.15)),
         FindingKind("error", "rise of {noun}", Limits(0.02, 0.05), "points"),
