@@ -55,7 +55,7 @@ def test_shadow_answers_of_a_service_are_judged(place):
     with gateway(behave=behave, shadow=1.0, log_prompts=True) as service:
         for number in range(9):
             service.ask("A or B?" + " So?" * number)
-        service.settle()
+        service.wait_until_idle()
         log, models = service.folder / "calls.jsonl", service.folder / "models.toml"
         before = log.read_bytes()
         assert len(service.log_rows()) == 27
@@ -68,7 +68,7 @@ def test_shadow_answers_of_a_service_are_judged(place):
         document = json.loads(second.stdout)
         assert (document["graded"], document["changed"], len(behave.shown)) == (18, 18 - done, 18)
         service.ask("Which one, A or B?")
-        service.settle()
+        service.wait_until_idle()
         assert log.read_bytes().startswith(before)
         assert json.loads(run(*line(log, models, "--json")).stdout)["changed"] == 2
         rows = rows_of(log.with_name("calls.judged.jsonl"))
