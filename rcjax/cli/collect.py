@@ -36,7 +36,7 @@ from rcjax.cli.options import AsJson, Count, File, FullScore, Grading, Money, Na
 
 if TYPE_CHECKING:
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-    from rcjax.collecting.plan import Capabilities, ModelSetup, Plan, RunResources
+    from rcjax.collecting.plan import Capabilities, CollectedModel, Plan, RunResources
     from rcjax.collecting.questions import Question
     from rcjax.collecting.run import Run
     from rcjax.logs.importing.evaluations import Evaluations
@@ -370,7 +370,7 @@ async def _work(
 
 
 def _notes(
-    resources: RunResources, assumed: Sequence[ModelSetup], questions: Sequence[Question], answers: AnswerRows
+    resources: RunResources, assumed: Sequence[CollectedModel], questions: Sequence[Question], answers: AnswerRows
 ) -> list[str]:
     from rcjax.serving.models_file import describe_listed
 

@@ -22,8 +22,8 @@ from rcjax.collecting.grading import GraderTable, make_ask_judge, make_graders
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import (
     Budget,
+    CollectedModel,
     Expense,
-    ModelSetup,
     Respondent,
     StoppedError,
     describe_failure,
@@ -270,7 +270,7 @@ async def probe_all(plan: Plan) -> list[Capabilities]:
         return list(await asyncio.gather(*(ask(*pair) for pair in resources.respondents.items())))
 
 
-def assume_signals(resources: RunResources, questions: Sequence[Question], answers: AnswerRows) -> list[ModelSetup]:
+def assume_signals(resources: RunResources, questions: Sequence[Question], answers: AnswerRows) -> list[CollectedModel]:
     """Return the presumed request settings of each model, for a forecast.
 
     A model without a known signal is presumed to give log-probabilities.
@@ -282,14 +282,14 @@ def assume_signals(resources: RunResources, questions: Sequence[Question], answe
 
 async def choose_signals(
     resources: RunResources, questions: Sequence[Question], file: AnswerFile
-) -> tuple[list[ModelSetup], list[str]]:
+) -> tuple[list[CollectedModel], list[str]]:
     """Choose the signal of each model; return (models with request settings, sentences about the choices).
 
     The signal is that of the model's settings, of the command, or of existing answers; without these, the questions and
     a probe of the model decide.
     """
 
-    async def choose(name: str) -> tuple[ModelSetup, str | None]:
+    async def choose(name: str) -> tuple[CollectedModel, str | None]:
         signal, reason = _known_signal(resources, name, questions, file.answers), None
         if signal is None:
             signal, reason = await _probe_signal(resources, name, questions, file)
@@ -305,7 +305,7 @@ async def choose_signals(
 
 def _bind_settings(
     resources: RunResources, name: str, signal: str, questions: Sequence[Question], answers: AnswerRows
-) -> ModelSetup:
+) -> CollectedModel:
     """Return a model with its request settings.
 
     Raises ValueError for several samples if an existing answer is already the vote of several answers.
@@ -318,7 +318,7 @@ def _bind_settings(
         raise ValueError(f"model {name}: {fact}: write another log, with another --out")
     separate = signal == "votes" and (samples > 1 or bool(before.get("separate")))
     options = resources.options(name, questions)
-    return ModelSetup(
+    return CollectedModel(
         resources.respondents[name], signal, options, resources.checks, samples, separate, resources.check(signal)
     )
 
@@ -400,7 +400,7 @@ class Estimate:
 
 
 def estimate(
-    setup: ModelSetup,
+    setup: CollectedModel,
     questions: Sequence[Question],
     answers: AnswerRows,
     judge: Callable[[Question], Respondent | None] = lambda question: None,
@@ -429,7 +429,7 @@ _PRIOR_ANSWERS = Decimal("0.25")  # weight of the prior ratio
 
 
 def _observed_ratio(
-    setup: ModelSetup,
+    setup: CollectedModel,
     questions: Sequence[Question],
     answers: AnswerRows,
     judge: Callable[[Question], Respondent | None],
@@ -451,7 +451,7 @@ def _observed_ratio(
     return (sum(paid, _ZERO) + prior) / (sum(usual, _ZERO) + prior)
 
 
-def _usual_cost(setup: ModelSetup, question: Question, judge: Callable[[Question], Respondent | None]) -> Decimal:
+def _usual_cost(setup: CollectedModel, question: Question, judge: Callable[[Question], Respondent | None]) -> Decimal:
     """Return the usual cost of a call and its judge, from the length of the question."""
     endpoint = setup.endpoint(question)
     read, written = usual_input_tokens(question.messages, question.options), _usual_output(question, endpoint.options)
@@ -470,7 +470,7 @@ def _usual_output(question: Question, options: Mapping[str, Any]) -> int:
 
 
 def judging_cost(
-    setup: ModelSetup, question: Question, judge: Callable[[Question], Respondent | None], *, worst: bool = True
+    setup: CollectedModel, question: Question, judge: Callable[[Question], Respondent | None], *, worst: bool = True
 ) -> Decimal:
     """Return the cost of judging one answer, in money.
 

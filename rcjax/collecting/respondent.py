@@ -356,7 +356,7 @@ _SECOND_TEMPLATE = 400  # most tokens of a second question besides the question 
 
 
 @dataclass(frozen=True, slots=True)
-class ModelSetup:
+class CollectedModel:
     """A model with the request settings of this run."""
 
     respondent: Respondent
@@ -412,7 +412,7 @@ class ModelSetup:
         )
 
 
-def max_costs(setup: ModelSetup, question: Question) -> tuple[Decimal, Decimal]:
+def max_costs(setup: CollectedModel, question: Question) -> tuple[Decimal, Decimal]:
     """Return the largest cost of a call's first request, and of its signal's second request."""
     endpoint = setup.endpoint(question)
     options = endpoint.options_for(question.options)
@@ -427,7 +427,7 @@ def max_costs(setup: ModelSetup, question: Question) -> tuple[Decimal, Decimal]:
 
 
 async def ask_question(
-    setup: ModelSetup,
+    setup: CollectedModel,
     question: Question,
     file: AnswerFile,
     budget: Budget,

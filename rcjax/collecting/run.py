@@ -24,7 +24,7 @@ from rcjax.collecting.plan import RunResources, estimate, judging_cost
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import (
     Budget,
-    ModelSetup,
+    CollectedModel,
     Respondent,
     StoppedError,
     ask_question,
@@ -68,11 +68,11 @@ class Reservations:
         self,
         budget: Budget,
         questions: Sequence[Question],
-        waiting: Iterable[tuple[ModelSetup, Iterable[tuple[Question, int]]]],
+        waiting: Iterable[tuple[CollectedModel, Iterable[tuple[Question, int]]]],
         judge_of: Callable[[Question], Respondent | None],
     ) -> None:
         self.budget, self._judge_of, self._is_closed = budget, judge_of, False
-        missing: dict[str, list[tuple[ModelSetup, Question, int]]] = {question.query: [] for question in questions}
+        missing: dict[str, list[tuple[CollectedModel, Question, int]]] = {question.query: [] for question in questions}
         for setup, pairs in waiting:
             for question, number in pairs:
                 missing[question.query].append((setup, question, number))
@@ -83,7 +83,7 @@ class Reservations:
         self._reserving: asyncio.Task[None] | None = None
         self._reserved: dict[str, dict[tuple[str, int], Reservation]] = {}  # by model
 
-    async def claim(self, setup: ModelSetup, question: Question, number: int) -> Reservation:
+    async def claim(self, setup: CollectedModel, question: Question, number: int) -> Reservation:
         """Wait for the reservation of an answer and return it; the caller must spend or release the money.
 
         Raises StoppedError if the model is not asked any more, and NotCoveredError if the budget does not cover all
@@ -103,7 +103,9 @@ class Reservations:
             raise NotCoveredError
         return reservation
 
-    async def raise_to_worst_case(self, reservation: Reservation, setup: ModelSetup, question: Question) -> Reservation:
+    async def raise_to_worst_case(
+        self, reservation: Reservation, setup: CollectedModel, question: Question
+    ) -> Reservation:
         """Raise a reservation to the worst cost as known now. Raises the errors of `claim`."""
         if setup.respondent.stopped is not None:
             await self.release(reservation)
@@ -119,7 +121,7 @@ class Reservations:
         self.budget.reserved += more
         return now
 
-    def reserve_again(self, setup: ModelSetup, question: Question) -> Reservation:
+    def reserve_again(self, setup: CollectedModel, question: Question) -> Reservation:
         """Reserve the money of an answer again. Raises NotCoveredError if the budget does not cover the answer."""
         reservation = self._worst_case(setup, question)
         if not self.budget.covers(reservation.money):
@@ -164,7 +166,7 @@ class Reservations:
             for decided in self._decided:
                 decided.set()
 
-    async def _reserve(self, missing: Sequence[tuple[ModelSetup, Question, int]]) -> None:
+    async def _reserve(self, missing: Sequence[tuple[CollectedModel, Question, int]]) -> None:
         reservations = [
             (setup, (question.query, number), self._worst_case(setup, question))
             for setup, question, number in missing
@@ -181,12 +183,12 @@ class Reservations:
             else:  # stopped or closed meanwhile
                 await self.release(reservation)
 
-    def _worst_case(self, setup: ModelSetup, question: Question) -> Reservation:
+    def _worst_case(self, setup: CollectedModel, question: Question) -> Reservation:
         return Reservation(sum(max_costs(setup, question), Decimal(0)), judging_cost(setup, question, self._judge_of))
 
 
 def require_same_settings(
-    models: Iterable[ModelSetup], questions: Sequence[Question], answers: AnswerRows, path: Path
+    models: Iterable[CollectedModel], questions: Sequence[Question], answers: AnswerRows, path: Path
 ) -> None:
     """Raise LogError if existing answers have another question, model or settings than the run; name the first answer.
 
@@ -294,7 +296,7 @@ class Run:
     def __init__(
         self,
         questions: Sequence[Question],
-        models: Sequence[ModelSetup],
+        models: Sequence[CollectedModel],
         file: AnswerFile,
         resources: RunResources,
         concurrency: int = 8,
@@ -354,7 +356,7 @@ class Run:
             raise self._file_error
         self.file.rewrite_if_needed()
 
-    async def _work(self, setup: ModelSetup, waiting: Iterable[tuple[Question, int]]) -> None:
+    async def _work(self, setup: CollectedModel, waiting: Iterable[tuple[Question, int]]) -> None:
         tally = self.tallies[setup.name]
         for question, number in waiting:
             try:
@@ -389,7 +391,9 @@ class Run:
             await self._grade(row, question, reservation.judge)
             self._update_forecast()
 
-    async def _pay_verdicts_first(self, reservation: Reservation, setup: ModelSetup, question: Question) -> Reservation:
+    async def _pay_verdicts_first(
+        self, reservation: Reservation, setup: CollectedModel, question: Question
+    ) -> Reservation:
         """Grade the answers whose verdicts were not covered earlier, before a model is asked for another answer.
 
         Returns the reservation of the other answer. Raises NotCoveredError if the budget does not cover all of it.

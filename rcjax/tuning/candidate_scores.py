@@ -68,11 +68,12 @@ from rcjax.solving.frontier.points import (
 from rcjax.tuning.candidate_table import (
     MAX_THRESHOLDS,
     Candidates,
+    are_verdicts,
     best_abstention,
     candidates_at_thresholds,
+    score_chains,
     spread_thresholds,
 )
-from rcjax.tuning.chains import are_verdicts, score_chains
 
 _NEWTON_STEPS = 8  # from 0, on a concave function of one variable
 _SURE = 1e-6  # least distance of probabilities from 0 and 1, so that labels can change them

@@ -8,7 +8,7 @@ import pytest
 import rcjax
 from rcjax.model.calibrated_models import fit_calibrated
 from rcjax.tuning.candidate_scores import Blending, TrainingRows, score_candidates
-from rcjax.tuning.chains import are_verdicts, score_chains
+from rcjax.tuning.candidate_table import are_verdicts, score_chains
 from rcjax.tuning.cross_validation import impute_query_cost
 from rcjax.tuning.replaying.replay import replay_queries
 
