@@ -338,27 +338,20 @@ class Cascade:
         """Return the result and, for a shadow query, its shadow calls, which are still to be made; None without any."""
         exchanges = list[Exchange]()
         self.billing.catch_up()
-        drawn, position = 0, None
-        if len(self.policy.rungs) > 1:
-            position = self.billing.position_of(query.client)
-            drawn = self.policy.draw_rung(self._draw_key(query.id, query.messages), position)
-        estimate_cost = partial(self._estimate_rung, query)
+        drawn, position = self._draw_rung(query)
         with ExitStack() as shadow_resources, ExitStack() as reservations:
             rung_money = reservations.enter_context(ExitStack())
-            reserving = self.billing.choose_and_reserve((drawn, 0), estimate_cost, query.client)
+            reserving = self.billing.choose_and_reserve((drawn, 0), partial(self._estimate_rung, query), query.client)
             rung_index = rung_money.enter_context(reserving)
             rung = self.policy.rungs[rung_index]
             policy = rung.for_segment(query.segment)
-            reported_rung = None if position is None else rung_index
             # Drawn before the first call: an answer must not influence the sample, and each call's line records the
             # draw.
             memory = shadow_resources.enter_context(self._keep_shadow()) if query.handling.is_shadow_query else None
-            is_shadow = False
-            if memory is not None:
-                cost = self._estimate_sum(query, {*self.all_models}.difference(policy.models))
-                is_shadow = reservations.enter_context(self.billing.reserve_shadow(cost))
-                self._observe_shadow("asked" if is_shadow else "no money")
-            query = query.with_handling(position=position, rung=reported_rung, is_shadow_query=is_shadow)
+            is_shadow = memory is not None and reservations.enter_context(self._reserve_shadow(query, policy))
+            query = query.with_handling(
+                position=position, rung=None if position is None else rung_index, is_shadow_query=is_shadow
+            )
             try:
                 result = await self._run_cascade(policy, query, end, exchanges, deliver)
                 if result.status == "failed":
@@ -378,6 +371,21 @@ class Cascade:
             exchanges = list[Exchange]()
             shadow_resources.callback(self._log_unasked, query, others, exchanges)
             return result, _PendingShadowCalls(query, others, exchanges, shadow_resources.pop_all(), memory)
+
+    def _draw_rung(self, query: Query) -> tuple[int, float | None]:
+        """Return (index of the rung drawn for a query, the client's position on the ladder; None without a ladder)."""
+        if len(self.policy.rungs) == 1:
+            return 0, None
+        position = self.billing.position_of(query.client)
+        return self.policy.draw_rung(self._draw_key(query.id, query.messages), position), position
+
+    @contextmanager
+    def _reserve_shadow(self, query: Query, policy: Policy) -> Iterator[bool]:
+        """Put aside the money of the models beyond the policy; yield whether there is enough."""
+        cost = self._estimate_sum(query, {*self.all_models}.difference(policy.models))
+        with self.billing.reserve_shadow(cost) as is_covered:
+            self._observe_shadow("asked" if is_covered else "no money")
+            yield is_covered
 
     def _estimate_rung(self, query: Query, index: int) -> float:
         """Estimate the money that a query may cost on a rung if each of its models is asked."""

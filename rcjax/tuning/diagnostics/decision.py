@@ -487,6 +487,15 @@ _SURELY_LESS = 0.975  # one-sided p-value of a rise, above which a figure is sig
 _WOULD_LEARN = "a new policy would learn from what has changed"
 
 
+def _advise_without_better(evidence: DecisionGrounds) -> str:
+    """Return the advice for a policy that is worse than expected, if no retuned policy is better."""
+    pairs = zip(evidence.figures.in_order, evidence.findings, strict=True)
+    rivals = [figure.rival for figure, finding in pairs if finding.verdict == "bad" and figure.rival is not None]
+    in_budget = evidence.figures.money.n_expected == 0  # which today's may exceed
+    instead = f"use {rivals[0]}" if rivals and not in_budget else "keep the policy"
+    return f"see what has changed, and {instead}: nothing better is shown yet"
+
+
 def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> PolicyDecision:
     """Decide on a policy.
 
@@ -494,9 +503,8 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
         evidence: figures and findings of the policy on a log.
         replacement: gain of a retuned policy; None if that was not tested.
     """
-    figures, findings = evidence.figures.in_order, evidence.findings
+    figures, verdicts = evidence.figures.in_order, [finding.verdict for finding in evidence.findings]
     biased = [finding.advice for finding in evidence.sample if finding.verdict == "bad"]
-    verdicts = [finding.verdict for finding in findings]
     sentence = evidence.describe()
     broken, tune_again, grounds = "bad" in verdicts, False, ()
     if replacement is not None:
@@ -510,13 +518,9 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
         advice = "look at labels, prompts and provider first, then check again"
         return PolicyDecision("something else has changed", sentence, False, advice, (_WOULD_LEARN,))
     if broken:
-        pairs = zip(figures, findings, strict=True)
-        rivals = [figure.rival for figure, finding in pairs if finding.verdict == "bad" and figure.rival is not None]
-        in_budget = evidence.figures.money.n_expected == 0  # which today's may exceed
-        instead = f"use {rivals[0]}" if rivals and not in_budget else "keep the policy"
-        advice = "tune again" if tune_again else f"see what has changed, and {instead}: nothing better is shown yet"
-        if replacement is None:
-            advice = "see what has changed; whether to tune again, rcjax check says without --no-retuning"
+        advice = "see what has changed; whether to tune again, rcjax check says without --no-retuning"
+        if replacement is not None:
+            advice = "tune again" if tune_again else _advise_without_better(evidence)
         return PolicyDecision("worse than expected", sentence, tune_again, advice, reasons, evidence.title)
     state: State = "as expected"
     is_chance = not (evidence.repriced and evidence.doubted is evidence.figures.money)
