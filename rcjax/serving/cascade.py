@@ -345,13 +345,11 @@ class Cascade:
             rung_index = rung_money.enter_context(reserving)
             rung = self.policy.rungs[rung_index]
             policy = rung.for_segment(query.segment)
-            # Drawn before the first call: an answer must not influence the sample, and each call's line records the
-            # draw.
+            # Drawn before the first call: an answer must not influence the sample.
             memory = shadow_resources.enter_context(self._keep_shadow()) if query.handling.is_shadow_query else None
             is_shadow = memory is not None and reservations.enter_context(self._reserve_shadow(query, policy))
-            query = query.with_handling(
-                position=position, rung=None if position is None else rung_index, is_shadow_query=is_shadow
-            )
+            number = None if position is None else rung_index
+            query = query.with_handling(position=position, rung=number, is_shadow_query=is_shadow)
             try:
                 result = await self._run_cascade(policy, query, end, exchanges, deliver)
                 if result.status == "failed":
