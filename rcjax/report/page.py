@@ -574,7 +574,7 @@ def make_report(
     >>> import rcjax
     >>> report = make_report(rcjax.sample_log(300, seed=0), replicates=50)
     >>> print(report.headline())
-    Use llama3.1-8b → llama3.1-70b for 25 % of the queries and llama3.1-70b alone for the others: ... saves $4 ± 1 ...
+    Keep llama3.1-70b alone: by this log ... would save only $5 ± 2 of $168 per million queries (3 %), ...
     """
     spec = Spec.merge(spec, fields)
     if not spec.intervals:

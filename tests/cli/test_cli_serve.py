@@ -15,9 +15,9 @@ from uvicorn.supervisors import Multiprocess
 
 from rcjax.cli.serve import ReplicaOptions, announce
 from rcjax.policy import Ladder, Rule
-from rcjax.serving.call_log import ShadowRate
 from rcjax.serving.gateway import processes
 from rcjax.serving.gateway.catalog import CatalogMaker, EndpointConnections, ServiceSettings
+from rcjax.serving.shadow import ShadowRate
 
 TABLE = """[{name}]
 base_url = "http://127.0.0.1:9/v1"

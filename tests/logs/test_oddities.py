@@ -86,5 +86,8 @@ def test_a_budget_in_another_unit_is_doubted():
 
 
 def test_tuning_warns_of_an_odd_log():
-    with pytest.warns(OddLogWarning, match="11 queries tell good"), pytest.raises(ValueError, match="no cascade"):
+    with (
+        pytest.warns(OddLogWarning, match="11 queries cannot tell a good policy"),
+        pytest.raises(ValueError, match="no cascade"),
+    ):
         rcjax.tune(ODD[0][0], budget=1e-12, intervals=False)

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from helpers.chat_server import serving
-from helpers.scripted_cascade import good, script
+from helpers.scripted_cascade import good, make_cascade, script
 
 import rcjax
 from rcjax.logs import with_segments
@@ -17,7 +17,6 @@ from rcjax.policy.error_kind import ERRORS
 from rcjax.policy.ladder import policy_from_json
 from rcjax.policy.signals import Choice
 from rcjax.policy.spec import Target, recorded_tuning
-from rcjax.serving.cascade import Cascade
 from rcjax.solving.frontier.frontier import InfeasibleError
 from rcjax.tuning.target_policy import _at_target
 
@@ -138,7 +137,7 @@ def test_a_service_asks_by_the_segment_and_logs_it(tuned, tmp_path, shadow):
     async def main():
         async with serving(script(small=good("A", -0.3), large=good("B", -0.1))) as (_, client):
             with rcjax.CallLog(calls) as to:
-                async with Cascade(policy, client, signal=Choice(), log=to, shadow=shadow) as cascade:
+                async with make_cascade(policy, client, signal=Choice(), log=to, shadow=shadow) as cascade:
                     return [(await cascade.ask("?", f"q{kind}", segment=kind)).model for kind in ("easy", "hard")]
 
     assert asyncio.run(main()) == ["small", "large"]
