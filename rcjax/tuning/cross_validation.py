@@ -371,8 +371,9 @@ def choose_targets(log: Log) -> Targets:
     return Targets(lam_range(cost, N_LAM), np.geomspace(low, 1.2 * max(high, low), BUDGETS))
 
 
-#: Queries, over all deals, of a cross-validation, and its most deals: the choice among some 300 queries depends on how
-#: they are dealt into folds (saving of `match` on MMLU: standard deviation 2.8 points with one deal, 1.4 with eight).
+#: Queries that a cross-validation replays over all its deals, and the largest number of deals: the choice among some
+#: 300 queries depends on how they are dealt into folds (saving of `match` on MMLU: standard deviation 2.8 points with
+#: one deal, 1.4 with eight).
 _REPEATED_QUERIES, _MAX_DEALS = 2_400, 8
 
 
@@ -381,7 +382,7 @@ def cross_validate(
 ) -> CrossValidatedLosses:
     """Return the losses of every candidate set on the complete queries of a log, as means over deals into folds.
 
-    A deal holds each query out once. Logs of fewer than 2,400 queries get several deals, at most eight. If answers
+    A deal holds each query out once. Logs of at most 1,200 queries get several deals, at most eight. If answers
     lack labels, mean gains are computed from expected outcomes, and errors and standard errors from corrected outcomes
     (`rcjax.model.label_outcomes`).
 

@@ -74,7 +74,7 @@ class SingleModel(Record):
     """Mean of the known seconds of its answers to the comparable queries; None if the log has no seconds."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Tuned:
     """The result of tuning a log."""
 
