@@ -136,7 +136,7 @@ class TodayDifferences(NamedTuple):
 
         >>> one = np.ones(1)
         >>> TodayDifferences(0 * one, one, one > 0, 0.002 * one, 0.01 * one, 300).labels_needed(0.01)
-        771
+        770
         """
         if self.cheapest(margin, math.inf) is None:
             return None
