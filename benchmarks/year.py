@@ -175,7 +175,7 @@ def tuned_again(
     if remembers:
         return new if judged.replaces(broken=drifted) else policy
     gain = held_out_gain(known, week)
-    return new if gain is not None and not judged.against and gain.gain.mean > 1.645 * gain.gain.se else policy
+    return new if gain is not None and not judged.faults and gain.gain.mean > 1.645 * gain.gain.se else policy
 
 
 @dataclasses.dataclass

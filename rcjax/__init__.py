@@ -8,10 +8,10 @@ Most programs need only these names; the packages hold the rest: `rcjax.copulas`
 Names are imported when they are first used, so that `rcjax.policy` needs nothing but the standard library.
 """
 
-from rcjax._base.extras import lazy_exports
+from rcjax._base.extras import lazy_exports as _lazy_exports
 
 # No module bears the name of anything that its package exports: importing a submodule sets the package's attribute.
-_look_up, __dir__, __all__ = lazy_exports(__name__, __file__)
+_look_up, __dir__, __all__ = _lazy_exports(__name__, __file__)
 
 
 def __getattr__(name: str) -> object:

@@ -44,5 +44,10 @@ print(json.dumps([before, type(rcjax.replay).__name__, type(replay).__name__, re
     assert json.loads(done.stdout) == ["function", "function", "function", "rcjax.tuning.replaying.replay"]
 
 
+def test_packages_are_listed_and_helpers_are_not():
+    assert {"bayes", "copulas", "tune"} <= {*dir(rcjax)}
+    assert "lazy_exports" not in dir(rcjax)
+
+
 def test_an_unknown_name_is_an_attribute_error():
     assert not hasattr(rcjax, "replays")

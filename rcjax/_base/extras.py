@@ -102,8 +102,9 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], object], Call
     ('Policy', True)
     """
     stub = ast.parse(Path(file).with_suffix(".pyi").read_text("utf-8"))
-    sources = [node for node in stub.body if isinstance(node, ast.ImportFrom) and node.module not in (None, package)]
-    homes = {alias.name: str(node.module) for node in sources for alias in node.names}
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom) and node.module]
+    listed = {alias.name: str(node.module) for node in imports for alias in node.names}
+    homes = {name: module for name, module in listed.items() if module != package}
 
     def look_up(name: str) -> object:
         if home := homes.get(name):
@@ -118,6 +119,6 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], object], Call
             raise AttributeError(f"module {package!r} has no attribute {name!r}") from None
 
     def names() -> list[str]:
-        return sorted({*vars(importlib.import_module(package)), *homes})
+        return sorted({*vars(importlib.import_module(package)), *listed})
 
     return look_up, names, sorted(homes)

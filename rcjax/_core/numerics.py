@@ -226,8 +226,8 @@ def bisection(low: ArrayLike, high: ArrayLike, dtype: Any) -> Callable[..., jax.
             return jnp.where(above, low, middle), jnp.where(above, middle, high)
 
         # A zero that depends on the function: under `jax.shard_map` the bracket then varies over the same devices.
-        like = ((increasing(jnp.asarray(low, dtype)) > 0) & False).astype(dtype)
-        bracket = lax.fori_loop(0, halvings, halve, (low + like, high + like))
+        zero = ((increasing(jnp.asarray(low, dtype)) > 0) & False).astype(dtype)
+        bracket = lax.fori_loop(0, halvings, halve, (low + zero, high + zero))
         return (bracket[0] + bracket[1]) / 2
 
     return solve
@@ -236,12 +236,12 @@ def bisection(low: ArrayLike, high: ArrayLike, dtype: Any) -> Callable[..., jax.
 class _Bracket(NamedTuple):
     """State of a bracketed Newton search."""
 
-    turn: jax.Array  # () number of steps taken
+    steps: jax.Array  # () number of steps taken
     done: jax.Array  # () bool
     z: jax.Array  # () the current point
     low: jax.Array  # () ends of the bracket
     high: jax.Array
-    last: jax.Array  # () length of the last step
+    last_step: jax.Array  # () length of the last step
 
 
 def bracketed_newton(increasing: Callable[..., Any], start: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
@@ -265,23 +265,23 @@ def bracketed_newton(increasing: Callable[..., Any], start: jax.Array, low: Arra
     short, near, most = float(info.eps) ** 0.6, 0.01, 2 * (info.nmant + 12)
 
     def advance(state: _Bracket) -> _Bracket:
-        turn, _, z, low, high, last = state
+        steps, _, z, low, high, last_step = state
         value, slope = jax.jvp(increasing, (z,), (jnp.ones_like(z),))
         low, high = jnp.where(value > 0, low, z), jnp.where(value > 0, z, high)
         newton = z - value / slope
         length, closes = jnp.abs(newton - z), jnp.abs(value) < near
-        shrinks = jnp.where(length > short, length <= last / 2, closes)
+        shrinks = jnp.where(length > short, length <= last_step / 2, closes)
         usable = (newton >= low) & (newton <= high) & shrinks
         middle, width = (low + high) / 2, high - low
         done = (value == 0) | usable & (length <= short) | (width <= info.eps * jnp.maximum(jnp.abs(middle), 1.0))
         z = jnp.where(value == 0, z, jnp.where(usable, newton, middle))
-        return _Bracket(turn + 1, done, z, low, high, jnp.where(usable, length, width))
+        return _Bracket(steps + 1, done, z, low, high, jnp.where(usable, length, width))
 
     # Zeros that depend on the function: under `jax.shard_map` the state then varies over the same devices.
     never = jnp.isnan(increasing(start)) & False
-    like = never.astype(info.dtype)
-    state = _Bracket(jnp.asarray(0), never, start + like, low + like, high + like, high - low + like)
-    return lax.while_loop(lambda state: (state.turn < most) & ~state.done, advance, state).z
+    zero = never.astype(info.dtype)
+    state = _Bracket(jnp.asarray(0), never, start + zero, low + zero, high + zero, high - low + zero)
+    return lax.while_loop(lambda state: (state.steps < most) & ~state.done, advance, state).z
 
 
 def implicit_root(function: Callable[[jax.Array], jax.Array], solve: Callable[..., jax.Array], dtype: Any) -> Any:

@@ -413,9 +413,9 @@ class _Grounds:
         """Weigh a replacement, by the check of the old policy if there is a check; `renewed`: only prices are new."""
         if check_document is None:
             accepted = replacement.replaces(broken=renewed)
-            return cls(accepted, bool(replacement.against), replacement.describe(log.error_kind, broken=renewed))
+            return cls(accepted, bool(replacement.faults), replacement.describe(log.error_kind, broken=renewed))
         decision = check_document["decision"]
-        refused = decision["state"] in ("no fair sample", "something else has changed") or bool(replacement.against)
+        refused = decision["state"] in ("no fair sample", "something else has changed") or bool(replacement.faults)
         return cls(decision["tune_again"], refused, decision["reasons"], decision["advice"])
 
     def write(self, policy: AbstractPolicy, out: Path, *, anyway: bool) -> tuple[Path | None, Exception | None]:

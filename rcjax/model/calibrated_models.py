@@ -192,7 +192,7 @@ class FittedModel:
     meta_fields=("models",),
     drop_fields=("record",),
 )
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class CalibratedModels(FittedModel):
     """Calibrated models of a log, a frozen pytree without `record`, as `CascadeModel` is."""
 

@@ -145,7 +145,7 @@ def marginals_from_json(data: Any, calibrators: Calibrator) -> Marginal:
     meta_fields=("models",),
     drop_fields=("record",),
 )
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class CascadeModel(FittedModel):
     """A fitted Markov-copula model: a frozen pytree, differentiable in every array.
 

@@ -123,10 +123,10 @@ def _newton(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Arr
         return _Climb(count + 1, jnp.clip(ahead, *ends), length, best)
 
     # Added zeros make the loop's state vary over the same devices as the objective, under `jax.shard_map`.
-    like = jnp.zeros_like(value(z), z.dtype)
-    z = z + like
-    nowhere = _Iterate(z, like - jnp.inf, jnp.zeros_like(z), like - jnp.eye(len(z), dtype=z.dtype))
-    start = _Climb(0, z, like + 1, nowhere)
+    zero = jnp.zeros_like(value(z), z.dtype)
+    z = z + zero
+    nowhere = _Iterate(z, zero - jnp.inf, jnp.zeros_like(z), zero - jnp.eye(len(z), dtype=z.dtype))
+    start = _Climb(0, z, zero + 1, nowhere)
     return lax.while_loop(lambda state: (state.count < _COPULA_STEPS) & state.best.can_rise, step, start).best
 
 

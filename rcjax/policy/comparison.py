@@ -117,8 +117,8 @@ class Rival(Record):
 def upper_after_choice(difference: float, se: float) -> float:
     """Return the upper limit of a policy's error minus today's, on the queries that the policy was chosen on.
 
-    Of many policies, those that seem to err less than today's are mostly lucky: on fresh queries they err more. So a
-    policy counts as erring as much as today's, unless it errs significantly less (one-sided, 5 %). With the one-sided
+    The errors of policies that seem better than today's are optimistic: they err more on fresh queries. So a policy
+    counts as erring as much as today's, unless it errs significantly less (one-sided, 5 %). With the one-sided
     90 % limit, the margin is then kept in nine of ten logs for which a policy is chosen, from 150 labels on; a plain
     95 % limit breaks it in a third of these at 150 labels (`benchmarks.match`).
 

@@ -8,6 +8,7 @@ People edit the files of policies by hand. ValueError names the place of an entr
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -346,7 +347,11 @@ class Spec:
         >>> Spec.merge(Spec(budget=1e-4, intervals=False), {"max_error": 0.3}).to_json()
         {'max_error': 0.3, 'intervals': False}
         """
-        spec = spec or cls()
+        spec, known = spec or cls(), [option.name for option in fields(cls)]
+        for name in options:
+            if name not in known:
+                similar = difflib.get_close_matches(name, known, n=1)
+                raise TypeError(f"no option {name!r}" + (f"; did you mean {similar[0]!r}?" if similar else ""))
         if any(options.get(name) is not None for name in TARGETS):
             follows = spec.follows or options.get("budget") is None
             spec = replace(spec, **dict.fromkeys(TARGETS), period=None, follows=follows)

@@ -17,9 +17,9 @@ and b from the log.
 The cost of a pair is the mean cost of its path over the queries, as deferred queries may be longer than others. The
 last model of a policy is not asked for a confidence, as its answer is kept in any case (`Log.signal_cost`).
 
-Where answers are missing, the figures of all policies are means over the complete queries, as answers may lack for hard
-or for easy queries. If too few queries are complete (`Log.comparable`), they are means over the queries that all
-models of the policy answered; the cost of the first model of a pair is then its mean over all of its own answers.
+Where answers are missing, the figures of all policies are means over the complete queries, since hard or easy queries
+may lack answers more often. If too few queries are complete (`Log.comparable`), they are means over the queries that
+all models of the policy answered; the cost of the first model of a pair is then its mean over all of its own answers.
 
 An agreement policy compares answers. It asks model i and, if Φ_i ≤ φ, model j too. If the two answers are equal, the
 answer of j is kept; if they differ, model l is asked. The error probability of the policy is
@@ -235,10 +235,10 @@ def _single_models(rows: CalibratedRows, blending: Blending) -> Candidates:
     cost = rows.mean_cost(rows.last_cost(abstain_threshold))
     always = jnp.full_like(cost, ALWAYS_ANSWER)
     models = jnp.arange(len(cost))
-    places = {"first": models, "second": models, "third": models}
+    members = {"first": models, "second": models, "third": models}
     figures = {"penalty": penalty, "cost": cost, "abstention": abstention}
     return Candidates(
-        k=len(cost), **places, threshold=always, fallback=always, **figures, abstain_threshold=abstain_threshold
+        k=len(cost), **members, threshold=always, fallback=always, **figures, abstain_threshold=abstain_threshold
     )
 
 

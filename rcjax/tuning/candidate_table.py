@@ -278,10 +278,10 @@ def candidates_at_thresholds(
         fallback: () confidence of the second model up to which the third is asked, if answers are not known.
         figures: `penalty`, `cost` and `abstention` of the candidates, (M,) each.
     """
-    level = jnp.zeros_like(grid.threshold)
+    zeros = jnp.zeros_like(grid.threshold)
     first, second, third = (jnp.zeros_like(grid.last) + model for model in models)
-    bound = None if abstain_threshold is None else level + abstain_threshold
-    return Candidates(k, first, second, third, grid.threshold, level + fallback, **figures, abstain_threshold=bound)
+    bound = None if abstain_threshold is None else zeros + abstain_threshold
+    return Candidates(k, first, second, third, grid.threshold, zeros + fallback, **figures, abstain_threshold=bound)
 
 
 #: Most models in a chain.
@@ -341,13 +341,14 @@ def score_chains(
     if not useful:
         return None
     shares, bills = np.array([sums.of_chain(chain) for chain in useful]).T / n
-    places = np.full((len(useful), k), np.nan)
-    for row, chain in zip(places, useful, strict=True):
+    chain_thresholds = np.full((len(useful), k), np.nan)
+    for row, chain in zip(chain_thresholds, useful, strict=True):
         row[list(chain)] = [*thresholds[list(chain[:-1])], ALWAYS_ANSWER]
     first, last = (np.array([chain[end] for chain in useful]) for end in (0, -1))
-    level = np.zeros(len(useful))
-    figures: Any = {"penalty": 1 - shares, "cost": bills, "abstention": level}
-    return Candidates(k, first, second=last, third=last, threshold=level, fallback=level, **figures, chain=places)
+    zeros = np.zeros(len(useful))
+    figures: Any = {"penalty": 1 - shares, "cost": bills, "abstention": zeros}
+    figures |= {"threshold": zeros, "fallback": zeros, "chain": chain_thresholds}
+    return Candidates(k, first, second=last, third=last, **figures)
 
 
 class _DeferredSums:

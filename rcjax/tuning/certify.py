@@ -73,43 +73,43 @@ _MAX_BLOCKS = 200  # most blocks of losses, with one stake each
 _GRID, _REFINEMENTS = 32, 4  # limits tried at once; refinements of the grid
 
 
-def refuted(losses: ArrayLike, limit: ArrayLike, level: float, most: ArrayLike = 1.0) -> np.ndarray:
+def refutes_mean(losses: ArrayLike, limit: ArrayLike, level: float, upper_end: ArrayLike = 1.0) -> np.ndarray:
     """Test by betting whether n losses refute that their expectation is `limit` or more: (…) bool.
 
     Args:
         losses: (…, n) losses in an order that does not depend on their values: at random, or by time.
         limit: (…) limits.
-        level: probability of a wrong refutation, at most.
-        most: (n,) upper end of each loss, known before the loss is seen; or () of all losses.
+        level: greatest probability of a wrong refutation.
+        upper_end: (n,) upper end of each loss, known before the loss is seen; or () of all losses.
 
     >>> losses = np.tile([0.0, 0.0, 0.0, 1.0], 75)
-    >>> refuted(losses, [0.2, 0.25, 0.3, 0.35], 0.05).tolist()
+    >>> refutes_mean(losses, [0.2, 0.25, 0.3, 0.35], 0.05).tolist()
     [False, False, True, True]
     """
     x, m = np.asarray(losses, float), np.maximum(np.asarray(limit, float)[..., None], 1e-12)
     n = x.shape[-1]
     if n == 0:
         return np.zeros(np.broadcast_shapes(x.shape[:-1], m.shape[:-1]), bool)
-    room = np.maximum(np.broadcast_to(most, n) - m, 1e-12)
-    missing = np.full(np.broadcast_shapes((*x.shape[:-1], 1), m.shape), -math.log(level))  # log 1/α − log K
+    room = np.maximum(np.broadcast_to(upper_end, n) - m, 1e-12)
+    log_shortfall = np.full(np.broadcast_shapes((*x.shape[:-1], 1), m.shape), -math.log(level))  # log 1/α − log K
     weight = _PRIOR_LOSSES / m
     squares = weight * m * room.mean(-1, keepdims=True)  # as if each loss were 0 or its upper end
     for block in np.array_split(np.arange(n), min(n, _MAX_BLOCKS)):
         variance = np.maximum(squares / (weight + block[0]), 1e-12)
-        stake = np.minimum(np.sqrt(2 * missing / ((n - block[0]) * variance)), _MAX_STAKE / room[..., block])
+        stake = np.minimum(np.sqrt(2 * log_shortfall / ((n - block[0]) * variance)), _MAX_STAKE / room[..., block])
         below = m - x[..., block]
         gained = np.cumsum(np.log1p(stake * below), axis=-1)
-        is_reached = (missing == 0) | (gained.max(-1, keepdims=True) >= missing)
-        missing = np.where(is_reached, 0.0, missing - gained[..., -1:])
+        is_reached = (log_shortfall == 0) | (gained.max(-1, keepdims=True) >= log_shortfall)
+        log_shortfall = np.where(is_reached, 0.0, log_shortfall - gained[..., -1:])
         squares = squares + (below**2).sum(-1, keepdims=True)
-    return missing[..., 0] == 0
+    return log_shortfall[..., 0] == 0
 
 
-def upper_limit(losses: ArrayLike, level: float, most: ArrayLike = 1.0, top: float = 1.0) -> float:
+def upper_limit(losses: ArrayLike, level: float, upper_end: ArrayLike = 1.0, top: float = 1.0) -> float:
     """Return an upper confidence limit of the expectation of losses: the largest limit that they do not refute.
 
     Args:
-        losses, level, most: as for `refuted`.
+        losses, level, upper_end: as for `refutes_mean`.
         top: the largest limit that is tried.
 
     >>> round(upper_limit(np.tile([0.0, 0.0, 0.0, 1.0], 75), 0.05), 2)
@@ -118,7 +118,7 @@ def upper_limit(losses: ArrayLike, level: float, most: ArrayLike = 1.0, top: flo
     low, high = 0.0, top
     for _ in range(_REFINEMENTS):
         grid = np.linspace(low, high, _GRID + 1)
-        not_refuted = np.flatnonzero(~refuted(losses, grid[1:], level, most))
+        not_refuted = np.flatnonzero(~refutes_mean(losses, grid[1:], level, upper_end))
         place = int(not_refuted[-1]) + 1 if len(not_refuted) else 0  # the limit 0 is never refuted
         if place == _GRID:
             return float(high)
@@ -322,7 +322,7 @@ class LadderTest:
     def losses(self, positions: ArrayLike) -> tuple[np.ndarray, float]:
         """Return ((m, n) losses of the queries at positions (m,), abstentions at their price; constant in each loss).
 
-        A difference from today's losses is raised by the constant 1, from [−1, 1] to [0, 2], as `refuted` takes
+        A difference from today's losses is raised by the constant 1, from [−1, 1] to [0, 2], as `refutes_mean` takes
         positive limits.
         """
         penalty = self.at(positions).penalty(self.abstain_price)
@@ -336,7 +336,7 @@ class LadderTest:
     def is_below(self, positions: ArrayLike, limit: float, level: float) -> np.ndarray:
         """Test whether the expected loss at each position is below a limit: (m,) bool."""
         losses, added = self.losses(positions)
-        return refuted(losses, limit + added, level, self.most + added)
+        return refutes_mean(losses, limit + added, level, self.most + added)
 
     def error_bound(self, position: float, level: float, top: float | None = None) -> float:
         """Return an upper confidence limit of the expected loss at a position, `top` at most."""

@@ -264,8 +264,8 @@ class CrossValidation:
         of_pairs = self.pair_gains.by_lam.at(index)
         if self.agreement_gains is None or candidate_set < CandidateSet.AGREEMENT:
             return of_pairs
-        more = self.agreement_gains.by_lam.at(index)
-        return Gain(of_pairs.mean + more.mean, math.hypot(of_pairs.se, more.se))
+        of_agreement = self.agreement_gains.by_lam.at(index)
+        return Gain(of_pairs.mean + of_agreement.mean, math.hypot(of_pairs.se, of_agreement.se))
 
     def nearest_budget(self, budget: float, bills: np.ndarray) -> int:
         """Return the index of the budget of cross-validation nearest to a budget, on the logarithmic scale.
@@ -348,17 +348,17 @@ class CrossValidatedLosses(NamedTuple):
 
     def summarise(self) -> CrossValidation:
         """Summarise the losses as gains and optimism of the candidate sets."""
-        within, sets = slice(len(self.targets.lam), None), len(self.cost)
+        at_budgets, sets = slice(len(self.targets.lam), None), len(self.cost)
         agreement_gains = None
         if sets > CandidateSet.AGREEMENT:
             agreement_gains = self.gains(CandidateSet.AGREEMENT, rival=CandidateSet.PAIRS, estimated=True)
-        gains = (penalty[:1, within] - penalty[:, within] for penalty in self.penalty)
+        gains = (penalty[:1, at_budgets] - penalty[:, at_budgets] for penalty in self.penalty)
         return CrossValidation(
             self.targets,
             pair_gains=self.gains(min(CandidateSet.PAIRS, sets - 1), rival=CandidateSet.SINGLE),
             agreement_gains=agreement_gains,
             gain_at_budget=Gain.of(*gains),
-            set_optimism=self.optimism(within),
+            set_optimism=self.optimism(at_budgets),
             blending=self.blending,
         )
 
@@ -371,8 +371,9 @@ def choose_targets(log: Log) -> Targets:
     return Targets(lam_range(cost, N_LAM), np.geomspace(low, 1.2 * max(high, low), BUDGETS))
 
 
-#: Queries, over all deals, of a cross-validation, and its most deals: the choice among some 300 queries depends on how
-#: they are dealt into folds (saving of `match` on MMLU: standard deviation 2.8 points with one deal, 1.4 with eight).
+#: Queries that a cross-validation replays over all its deals, and the largest number of deals: the choice among some
+#: 300 queries depends on how they are dealt into folds (saving of `match` on MMLU: standard deviation 2.8 points with
+#: one deal, 1.4 with eight).
 _REPEATED_QUERIES, _MAX_DEALS = 2_400, 8
 
 
@@ -381,7 +382,7 @@ def cross_validate(
 ) -> CrossValidatedLosses:
     """Return the losses of every candidate set on the complete queries of a log, as means over deals into folds.
 
-    A deal holds each query out once. Logs of fewer than 2,400 queries get several deals, at most eight. If answers
+    A deal holds each query out once. Logs of at most 1,200 queries get several deals, at most eight. If answers
     lack labels, mean gains are computed from expected outcomes, and errors and standard errors from corrected outcomes
     (`rcjax.model.label_outcomes`).
 
@@ -413,7 +414,8 @@ def _cross_validate_deal(
 ) -> tuple[np.ndarray, ...]:
     """Return `penalty`, `cost`, `estimated` and `in_sample`, as in `CrossValidatedLosses`, of one deal into folds.
 
-    The first axis of `penalty` and `estimated` holds the kinds of outcomes: expected and, if labels lack, corrected.
+    The first axis of `penalty` and `estimated` holds the kinds of outcomes: expected and, if labels are missing,
+    corrected.
     """
     complete = log.complete
     fold = deal_folds(log.queries, complete, seed)
@@ -522,18 +524,18 @@ def _expected_wrong(
     return lax.map(wrong, table)
 
 
-def estimate_wrong(calibrators: Calibrator, training: TrainingRows, log: Log, several: list[Candidates]) -> np.ndarray:
+def estimate_wrong(calibrators: Calibrator, training: TrainingRows, log: Log, tables: list[Candidates]) -> np.ndarray:
     """Estimate the probability that policies answer the queries of a log wrongly, from some of its labels: (S, L, n).
 
     Args:
         calibrators: (k,) calibrators of the models.
         training: the queries of the log; their labels count where they are `included`.
         log: the log.
-        several: S tables of L policies each, whose models are asked in their order in the log.
+        tables: S tables of L policies each, whose models are asked in their order in the log.
     """
-    assert all(((table.first <= table.second) & (table.second <= table.third)).all() for table in several)
+    assert all(((table.first <= table.second) & (table.second <= table.third)).all() for table in tables)
     answer = np.full(log.answered.shape, NO_ANSWER) if log.answer is None else log.answer
     (answered,), padded = pad_to_size_class(log.answered), training._replace(answer=answer).padded()
-    tables = ((candidates, candidates.policies(agreement=True)) for candidates in several)
-    wrong = [_expected_wrong(calibrators, padded, answered, table) for table in tables]
+    with_policies = ((table, table.policies(agreement=True)) for table in tables)
+    wrong = [_expected_wrong(calibrators, padded, answered, table) for table in with_policies]
     return np.asarray(wrong, float)[..., : log.n_queries]

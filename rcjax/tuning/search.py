@@ -360,7 +360,8 @@ class SecondsFilter:
         return frontier.take(indices)
 
 
-_FEW_PANELS = 9  # of quadrature, for replicates of many cascades: its error of 5e-6 is far below their spread
+#: Quadrature panels for replicates of many cascades; the error, 5e-6, is far below their spread.
+_FEW_PANELS = 9
 
 #: A function that tunes on drawn rows (n,) of a log, and returns calibrators (k,) and G policies: the rungs of a
 #: ladder, or the best policy at each of G λ.

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from bisect import bisect_left
 from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import Z_ONE_SIDED_90, count, format_points, interval_half_width
+from rcjax._base.figures import count, format_points, interval_half_width
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.policy.comparison import upper_after_choice
@@ -128,22 +129,20 @@ class TodayDifferences(NamedTuple):
         kept = np.flatnonzero(self.is_cheaper & (bound <= margin * (1 + 1e-9)))
         return int(kept[0]) if kept.size else None
 
-    def labels_needed(self, margin: float) -> int | None:
-        """Estimate how many labelled queries might show that a position keeps to a margin.
+    def labels_needed(self, margin: float) -> float | None:
+        """Estimate how many labelled queries might show that a position keeps to a margin; inf for more than 100,000.
 
         The result is None if no position is expected to keep to it.
 
         >>> one = np.ones(1)
         >>> TodayDifferences(0 * one, one, one > 0, 0.002 * one, 0.01 * one, 300).labels_needed(0.01)
-        771
+        770
         """
-        room = margin - np.maximum(self.error_difference, 0.0)
-        hopeful = self.is_cheaper & (room > 0)
-        if not hopeful.any():
+        if self.cheapest(margin, math.inf) is None:
             return None
-        least = float((self.se[hopeful] / room[hopeful]).min())
-        needed = math.ceil(self.queries * (Z_ONE_SIDED_90 * least) ** 2)
-        return needed if needed <= _MAX_LABELS else None
+        numbers = range(self.queries, _MAX_LABELS + 1)
+        place = bisect_left(numbers, True, key=lambda labels: self.cheapest(margin, labels / self.queries) is not None)
+        return numbers[place] if place < len(numbers) else math.inf
 
 
 def compare_positions(frontier: Frontier, log: Log, today: ModelOrPolicy) -> TodayDifferences:
@@ -197,6 +196,8 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     why = f"no cheaper policy is shown to keep to {format_points(margin)} on {count(differences.queries, noun)}"
     if needed is None:
         hope = "and none is expected to with more labels: allow more, or log cheaper models"
+    elif needed > _MAX_LABELS:
+        hope = f"and more than {_MAX_LABELS:,} labels would be needed: allow more, or log cheaper models"
     else:
         hope = f"and about {float(f'{needed:.2g}'):,.0f} labelled queries might"
     return _keep_today(frontier, log, spec, f"{why}, {hope}")

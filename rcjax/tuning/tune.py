@@ -74,7 +74,7 @@ class SingleModel(Record):
     """Mean of the known seconds of its answers to the comparable queries; None if the log has no seconds."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Tuned:
     """The result of tuning a log."""
 
@@ -163,13 +163,15 @@ class Tuned:
             costs, errors = np.asarray(frontier.cost, float), np.asarray(frontier.penalty, float)
         else:
             return None
-        more, fewer = costs - policy.expected["cost"], (penalty(policy.expected) or 0.0) - errors
-        is_dearer, has_fewer = more > _ROUNDING * costs, fewer > _ROUNDING
+        extra_cost, avoided_errors = costs - policy.expected["cost"], (penalty(policy.expected) or 0.0) - errors
+        is_dearer, has_fewer = extra_cost > _ROUNDING * costs, avoided_errors > _ROUNDING
         if (has_fewer & ~is_dearer).any():  # today's policy may lie above the frontier
             return None
-        is_cheaper = (more < -_ROUNDING * costs) & (fewer < -_ROUNDING)
-        of_dearer, of_cheaper = ((more[side] / fewer[side]).tolist() for side in (is_dearer & has_fewer, is_cheaper))
-        next_cost, last_cost = min(of_dearer, default=None), max(of_cheaper, default=None)
+        is_cheaper = (extra_cost < -_ROUNDING * costs) & (avoided_errors < -_ROUNDING)
+        prices_of_dearer, prices_of_cheaper = (
+            (extra_cost[side] / avoided_errors[side]).tolist() for side in (is_dearer & has_fewer, is_cheaper)
+        )
+        next_cost, last_cost = min(prices_of_dearer, default=None), max(prices_of_cheaper, default=None)
         if next_cost is not None and last_cost is not None and next_cost < last_cost * (1 - _ROUNDING):
             return None  # a single model may lie above the hull
         return next_cost
@@ -438,11 +440,11 @@ def with_bills(frontier: Frontier, replayed: Replay | None) -> tuple[Frontier, l
 def note_certain(log: Log, policy: AbstractPolicy) -> list[str]:
     """Return a note for each model whose threshold cannot tell most of its answers apart: their confidence is 1."""
     shares = zip(log.models, (np.asarray(log.comparable.logprob) == 0).mean(0).tolist(), strict=True)
-    read = models_with_thresholds(policy) if log.has_confidences else set()
+    with_thresholds = models_with_thresholds(policy) if log.has_confidences else set()
     return [
         f"{percent(share, 0)} of the answers of {name} have confidence 1: its threshold cannot tell these apart"
         for name, share in shares
-        if name in read and share > MAX_CERTAIN
+        if name in with_thresholds and share > MAX_CERTAIN
     ]
 
 
@@ -531,21 +533,21 @@ def retune(
     spec = tuning.spec
     if log.answer is None and any(part.agreements for part in policy.rungs):
         remarks.append("the policy compares answers, and the log has none: tuned without")
-    chosen = _with_request_settings(log.select(tuning.models), policy)
+    fresh = _with_request_settings(log.select(tuning.models), policy)
     held_out = None
     if spec.confidence is not None:  # carried queries were tuned on, and cannot guarantee anything
-        chosen, held_out = hold_out(chosen, None, spec)
-    everything = with_carried_queries(policy, chosen)
+        fresh, held_out = hold_out(fresh, None, spec)
+    training_log = with_carried_queries(policy, fresh)
     # Too few fresh queries to check: check all.
-    _warn_of_oddities(chosen if chosen.n_queries >= MIN_QUERIES else everything)
-    if added := everything.n_queries - chosen.n_queries:
+    _warn_of_oddities(fresh if fresh.n_queries >= MIN_QUERIES else training_log)
+    if added := training_log.n_queries - fresh.n_queries:
         carried = f"{added:,} that the policy carries, priced as the fresh ones"
-        remarks.append(f"tuned on {chosen.n_queries:,} queries of the log and {carried}")
+        remarks.append(f"tuned on {fresh.n_queries:,} queries of the log and {carried}")
     if spec.today is None and before.spec.today is not None:
-        spec = dataclasses.replace(spec, today=default_today(everything))
+        spec = dataclasses.replace(spec, today=default_today(training_log))
         absent = before.spec.today if isinstance(before.spec.today, str) else "a model of the policy in service"
         remarks.append(f"the log lacks {absent}, today's when it was tuned: compared with {spec.today}")
-    tuned = tune_in_stages(everything, held_out, spec)
+    tuned = tune_in_stages(training_log, held_out, spec)
     return dataclasses.replace(tuned, notes=(*tuned.notes, *remarks))
 
 
@@ -554,13 +556,13 @@ def _restrict(log: Log, tuning: Tuning, intervals: bool | None) -> tuple[Tuning,
 
     `intervals` as for `retune`. Raises LogError if fewer than two models are left.
     """
-    left = tuning.restrict_to(log.models)
-    absent = join_names([name for name in tuning.models if name not in left.models])
-    if not left.can_search:
+    restricted = tuning.restrict_to(log.models)
+    absent = join_names([name for name in tuning.models if name not in restricted.models])
+    if not restricted.can_search:
         raise LogError(f"{log.source}: it lacks {absent}: there are no two models left to tune")
     if intervals is not None:
-        left = dataclasses.replace(left, spec=dataclasses.replace(left.spec, intervals=intervals))
-    return left, [f"the log lacks {absent}: tuned without"] if absent else []
+        restricted = dataclasses.replace(restricted, spec=dataclasses.replace(restricted.spec, intervals=intervals))
+    return restricted, [f"the log lacks {absent}: tuned without"] if absent else []
 
 
 def _with_request_settings(log: Log, policy: AbstractPolicy) -> Log:

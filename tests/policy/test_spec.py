@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 import math
+import re
 from typing import get_type_hints
 
 import pytest
@@ -157,6 +158,12 @@ def test_an_impossible_limit_is_refused_in_one_line(text):
     with pytest.raises(ValueError, match="max_seconds") as caught:
         SecondsLimit.of(text)
     assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_option_is_refused_with_the_similar_one():
+    for name, said in (("max_err", "no option 'max_err'; did you mean 'max_error'?"), ("x", "no option 'x'")):
+        with pytest.raises(TypeError, match=f"^{re.escape(said)}$"):
+            Spec.merge(None, {name: 0.1})
 
 
 def test_another_target_keeps_follows_for_a_budget_only():

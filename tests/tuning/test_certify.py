@@ -12,7 +12,7 @@ import rcjax
 from rcjax.policy.spec import Spec, Target
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.points import LossTerms, Points, Policies
-from rcjax.tuning.certify import Certificate, _infeasible, certify, refuted, upper_limit
+from rcjax.tuning.certify import Certificate, _infeasible, certify, refutes_mean, upper_limit
 
 pytestmark = pytest.mark.usefixtures("float64")
 N = 200
@@ -70,7 +70,7 @@ def test_the_position_is_that_of_a_plain_loop(model, seed):
     rng = np.random.default_rng(seed)
     log, limit, confidence = wrong(*rng.integers(0, 60, 5)), rng.uniform(0.15, 0.4), rng.choice([0.8, 0.95])
     frontier, position = singles(model, ERROR), 4.25
-    while position > 0 and refuted(losses(log, position - 0.25), limit, 1 - confidence):
+    while position > 0 and refutes_mean(losses(log, position - 0.25), limit, 1 - confidence):
         position -= 0.25
     if position > 4:
         with pytest.raises(rcjax.InfeasibleError):

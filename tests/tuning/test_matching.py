@@ -31,6 +31,8 @@ def test_the_policy_stands_at_the_cheapest_position_that_keeps_to_the_margin(log
     kept = found.is_cheaper & (np.maximum(found.error_difference, 0) + 1.2816 * found.se <= 0.03)
     assert 0 < kept.sum() < len(kept)
     assert tuned.policy.position == pytest.approx(found.position[kept][0])
+    results = (tuned, tuned.frontier.model, rcjax.replay(tuned.policy, log), rcjax.demo_model())
+    assert all(one == one != dataclasses.replace(one) and hash(one) for one in results)  # by identity
     assert tuned.policy.expected["error"] == pytest.approx(
         tuned.comparison.today.error + found.error_difference[kept][0]
     )
@@ -74,7 +76,11 @@ def test_the_number_of_labels_that_might_show_a_cheaper_policy():
     found = TodayDifferences(
         np.arange(3.0), np.arange(3.0), np.array([True, True, False]), 0.002 * one, np.array([0.02, 0.01, 1e-9]), 300
     )
-    assert found.labels_needed(0.01) == int(np.ceil(300 * (1.2816 * 0.01 / 0.008) ** 2))
+    for differences, margin in ((found, 0.01), (found._replace(error_difference=-0.002 * one), 0.0)):
+        needed = differences.labels_needed(margin)
+        assert differences.cheapest(margin, (needed - 1) / 300) is None
+        assert differences.cheapest(margin, needed / 300) == 1
+    assert found.labels_needed(0.0021) == np.inf
     assert found.labels_needed(0.001) is None
     assert found.cheapest(0.01) is None
     assert found.position[found.cheapest(0.02)] == 1.0

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rcjax.tuning.certify import refuted, upper_limit
+from rcjax.tuning.certify import refutes_mean, upper_limit
 
 
 def ruins(losses, most, limit, level):
@@ -33,9 +33,9 @@ def test_the_test_is_that_of_a_loop_over_the_bets(seed):
     limits = np.array([0.05, 0.1, 0.125, 0.2, 0.25, 0.4, 0.5])
     for level in (0.2, 0.05):
         expected = [ruins(losses, most, limit, level) for limit in limits]
-        assert refuted(losses, limits, level, most).tolist() == expected
+        assert refutes_mean(losses, limits, level, most).tolist() == expected
         assert {True, False} == {*expected}
-        both = refuted(np.stack([losses, losses[::-1]]), 0.25, level, most.max())  # policies at once
+        both = refutes_mean(np.stack([losses, losses[::-1]]), 0.25, level, most.max())  # policies at once
         assert both.tolist() == [ruins(of, np.full(80, most.max()), 0.25, level) for of in (losses, losses[::-1])]
 
 
@@ -46,7 +46,7 @@ def test_among_all_outcomes_of_a_few_losses_wrong_refutations_keep_to_the_level(
     paths = np.array([*itertools.product(range(len(values)), repeat=n)])
     losses, chance = values[paths], np.array(odds)[paths].prod(1)
     for level in (0.05, 0.2, 0.5):
-        assert chance[refuted(losses, odds @ values, level)].sum() <= level + 1e-12
+        assert chance[refutes_mean(losses, odds @ values, level)].sum() <= level + 1e-12
 
 
 def judged(rng, repeats, n, error, share=0.3, accuracy=0.9):
@@ -71,7 +71,7 @@ def test_false_promises_are_as_rare_as_stated(name, n):
     rng, repeats = np.random.default_rng(n), 20_000
     for mean, level in itertools.product((0.03, 0.2, 0.5), (0.1, 0.05)):
         losses, most = judged(rng, repeats, n, mean) if name == "judged" else (LAWS[name](rng, mean, (repeats, n)), 1.0)
-        share = refuted(losses, mean, level, most).mean()
+        share = refutes_mean(losses, mean, level, most).mean()
         assert share <= level + 3 * np.sqrt(level * (1 - level) / repeats), (mean, level)
 
 
@@ -81,23 +81,23 @@ def test_false_promises_are_as_rare_as_stated(name, n):
 def test_for_errors_the_test_has_nearly_the_power_of_the_binomial_tail(n, limit, error):
     losses = LAWS["errors"](np.random.default_rng(n), error, (2_000, n))
     counted = stats.binom.cdf(losses.sum(1), n, limit) <= 0.05
-    assert counted.mean() - 0.08 <= refuted(losses, limit, 0.05).mean() <= counted.mean() + 0.03
+    assert counted.mean() - 0.08 <= refutes_mean(losses, limit, 0.05).mean() <= counted.mean() + 0.03
 
 
 @pytest.mark.parametrize("errors", [0, 3, 20, 60])
 def test_the_limit_is_the_largest_that_is_not_refuted(errors):
     losses = np.random.default_rng(1).permutation(np.arange(60) < errors).astype(float)
     limit, fine = upper_limit(losses, 0.1), np.linspace(0.001, 1, 1000)
-    kept = fine[~refuted(losses, fine, 0.1)]
+    kept = fine[~refutes_mean(losses, fine, 0.1)]
     assert limit == pytest.approx(kept.max() if len(kept) else 0.0, abs=2e-3)
     if errors < 20:
-        assert refuted(losses, np.linspace(limit + 1e-5, 0.999, 50), 0.1).all()
+        assert refutes_mean(losses, np.linspace(limit + 1e-5, 0.999, 50), 0.1).all()
         assert upper_limit(losses, 0.1, top=limit / 2) == limit / 2
     assert limit == pytest.approx(1.0 if errors == 60 else stats.beta.ppf(0.9, errors + 1, 60 - errors), abs=0.03)
 
 
 def test_no_losses_refute_no_limit():
-    assert not refuted(np.zeros(0), 0.5, 0.05)
-    assert refuted(np.zeros((3, 0)), 0.5, 0.05).tolist() == [False] * 3
-    assert not refuted(np.zeros(100), 0.0, 0.05)
+    assert not refutes_mean(np.zeros(0), 0.5, 0.05)
+    assert refutes_mean(np.zeros((3, 0)), 0.5, 0.05).tolist() == [False] * 3
+    assert not refutes_mean(np.zeros(100), 0.0, 0.05)
     assert upper_limit(np.zeros(0), 0.05) == 1.0

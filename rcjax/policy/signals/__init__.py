@@ -13,6 +13,6 @@ The confidence is a natural log-probability, as `Policy.step` and a log take it.
 and the policy tuned on it must use the same signal. Standard library only.
 """
 
-from rcjax._base.extras import lazy_exports
+from rcjax._base.extras import lazy_exports as _lazy_exports
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)
+__getattr__, __dir__, __all__ = _lazy_exports(__name__, __file__)

@@ -27,12 +27,12 @@ _DEARER, _ALIKE = 1.1, 1.25  # least factor of all costs, and most ratio of two 
 
 
 class Cause(NamedTuple):
-    """What a log shows to have changed, and what to do about it first."""
+    """A change that a log shows, with the first remedy."""
 
     clause: str
     """The change, in words."""
     advice: str
-    """What to do first, in words."""
+    """First remedy, in words."""
     models: frozenset[str] = frozenset()
     """Names of the models that have changed; others may take their place."""
     in_labels: bool = False

@@ -17,7 +17,7 @@ without λ cannot be compared, and is replaced by a new one without faults.
 A policy within a limit on the error is replaced by a cheaper one within it (`LimitSaving`). Compared at the
 policy's λ instead, dear policies far below the limit stayed, and chance replaced others.
 
-Without drift these rules replace .6 policies with a budget a year (`benchmarks.year`). A rule on the sign of the
+Without drift these rules replace 0.6 policies with a budget a year (`benchmarks.year`). A rule on the sign of the
 cross-validated gain replaced eleven a year without a benefit: it compares policies that are tuned on four fifths of the
 queries.
 """
@@ -95,9 +95,9 @@ _MIN_EXCESS = 0.02  # least excess of error that breaks a promise
 class LimitSaving:
     """The saving of a new policy, where the policy in service keeps a limit on the error on all known queries."""
 
-    share: float
+    saved_share: float
     """Share of the bill that the new policy saves; below 0 if it costs more."""
-    added: float
+    added_error: float
     """Error that the new policy adds; below 0 if it errs less."""
     room: float
     """Limit minus the error of the policy in service; 0 at least."""
@@ -107,22 +107,22 @@ class LimitSaving:
     @property
     def suffices(self) -> bool:
         """Whether the new policy saves enough within the limit, and adds errors only where there is surely room."""
-        has_room = max(self.added, _SURELY_WITHIN * self.se) <= self.room
-        return self.share >= MIN_SAVING and (self.added <= 0 or has_room)
+        has_room = max(self.added_error, _SURELY_WITHIN * self.se) <= self.room
+        return self.saved_share >= MIN_SAVING and (self.added_error <= 0 or has_room)
 
     def describe(self, noun: str) -> str:
         """Say what is saved, and why that replaces the policy in service or not; `noun` is the kind of error."""
-        saves = f"it saves {math.floor(1000 * max(self.share, 0.0)) / 10} % of the bill"
+        saves = f"it saves {math.floor(1000 * max(self.saved_share, 0.0)) / 10} % of the bill"
         if self.suffices:
             sure = "and the policy in service is within its limit by more than chance explains"
-            return f"{saves}, {sure if self.added > 0 else f'with no more {noun}'}"
-        if self.share < 0:
-            gain = f"{describe_points(self.added)} {noun}" if self.added < 0 else f"no less {noun}"
-            return f"it costs {percent(-self.share)} more for {gain}: the policy stays"
+            return f"{saves}, {sure if self.added_error > 0 else f'with no more {noun}'}"
+        if self.saved_share < 0:
+            gain = f"{describe_points(self.added_error)} {noun}" if self.added_error < 0 else f"no less {noun}"
+            return f"it costs {percent(-self.saved_share)} more for {gain}: the policy stays"
         why_not = "but the policy in service may have room for more errors only by chance"
-        if self.share < MIN_SAVING:
+        if self.saved_share < MIN_SAVING:
             why_not = f"less than the {100 * MIN_SAVING:.0f} % that replace a policy"
-        elif self.added > self.room:
+        elif self.added_error > self.room:
             why_not = "but would exceed the limit"
         return f"{saves}, {why_not}: the policy stays"
 
@@ -133,15 +133,15 @@ class Replacement:
 
     improvement: float | None
     """Gain of the new policy on all known queries, fresh and carried, in errors per query; None if not comparable."""
-    against: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
     """Faults of the log or of the new policy, in words; empty without any."""
     held_out: RetuningGain | None = None
     """Held-out gain of retuned policies, estimated where the improvement is large enough."""
-    limit: str = ""
+    exceeded_limit: str = ""
     """Limit of the target, in words, if the policy in service exceeds it and the new policy exceeds it by less; else
     empty."""
-    exceeds: bool = False
-    """Whether there is a `limit`, and the policy in service exceeds it by more than chance explains."""
+    exceeds_significantly: bool = False
+    """Whether there is an `exceeded_limit`, and the policy in service exceeds it by more than chance explains."""
     effect: str = ""
     """Money and error of the new policy on all known queries, beside the policy in service and the target, in words;
     empty if they are not comparable."""
@@ -161,27 +161,27 @@ class Replacement:
         Args:
             broken: the policy in service broke its promise.
         """
-        if self.against:
+        if self.faults:
             return False
-        if self.improvement is None or self.exceeds:  # an unknown gain does not prevent replacement; only faults do
+        if self.improvement is None or self.exceeds_significantly:  # only faults prevent it, and no unknown gain
             return True
         saves = self.saving is not None and self.saving.suffices
         if broken or self.saving is not None:
-            return saves or (broken and (self.improvement >= 0 or bool(self.limit)))
+            return saves or (broken and (self.improvement >= 0 or bool(self.exceeded_limit)))
         gain = None if self.held_out is None else self.held_out.gain
         return self.improvement > MIN_IMPROVEMENT and (gain is None or gain.mean >= -gain.se)
 
     def describe_gain(self, error_kind: ErrorKind) -> str:
         """Describe what replacing a policy gains, on all known queries; empty if that is not known."""
         if self.saving is not None and self.saving.suffices:
-            return f"save a further {math.floor(100 * self.saving.share)} % of its bill"
+            return f"save a further {math.floor(100 * self.saving.saved_share)} % of its bill"
         points = f"gain what {100 * (self.improvement or 0.0):.1f} points of {error_kind.noun} are worth"
         return points if self.improvement is not None and self.improvement > MIN_IMPROVEMENT else ""
 
     def describe(self, error_kind: ErrorKind, *, broken: bool = False) -> tuple[str, ...]:
         """Describe the faults, or else the new policy and why it replaces the policy or not (see `replaces`)."""
-        if self.against or self.improvement is None:
-            return self.against
+        if self.faults or self.improvement is None:
+            return self.faults
         replaces, then = self.replaces(broken=broken), ""
         if self.saving is not None and self.saving.suffices == replaces:
             then = self.saving.describe(error_kind.noun)
@@ -194,9 +194,9 @@ class Replacement:
                 gained = math.floor(1000 * self.improvement) / 10  # rounded down, so that it stays below the least
                 least = f"and {100 * MIN_IMPROVEMENT:.1f} replace a policy"
                 then = f"that is worth {gained:.1f} points of {error_kind.noun}{price}, {least}: the policy stays"
-            if self.limit:
+            if self.exceeded_limit:
                 then = f"the policy in service exceeds its limit by no more than chance explains, and {then}"
-        elif self.exceeds:
+        elif self.exceeds_significantly:
             then = "the policy in service exceeds the limit itself by more than chance explains"
         elif self.held_out is not None and not broken:
             better = "better" if self.held_out.gain.mean > self.held_out.gain.se else "no worse"
@@ -208,7 +208,7 @@ class Replacement:
     def to_json(self) -> dict[str, Any]:
         """Return all fields as JSON values."""
         held_out = self.held_out and self.held_out.to_json()
-        return dataclasses.asdict(self) | {"against": list(self.against), "held_out": held_out}
+        return dataclasses.asdict(self) | {"faults": list(self.faults), "held_out": held_out}
 
 
 def assess_replacement(
@@ -238,8 +238,8 @@ def assess_replacement(
         return Replacement(None, (f"whether tuning again gains was not tested: {problem}",))
     models = [name for name in log.models if name in {*policy.models, *new_policy.models}]
     biased = [finding.advice for finding in assess_sample(log, models) if finding.verdict == "bad"]
-    against = *biased, _broken_promise(policy, new_policy, log), untested
-    return dataclasses.replace(compared, against=tuple(filter(None, against)), held_out=gain, lam=lam)
+    faults = *biased, _broken_promise(policy, new_policy, log), untested
+    return dataclasses.replace(compared, faults=tuple(filter(None, faults)), held_out=gain, lam=lam)
 
 
 def _compare(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log, lam: float) -> Replacement:
@@ -267,9 +267,13 @@ def _compare(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log, lam: 
     if was <= most and target.name != "budget" and spec.confidence is None:
         share = 1 - new.spent.mean() / max(old.spent.mean(), np.finfo(float).tiny)
         saving = LimitSaving(float(share), becomes - was, most - was, se)
-    words = target.describe(error_kind, rival) if is_nearer else ""
-    exceeds = is_nearer and was - limit > Z_ONE_SIDED_95 * se
-    return Replacement(improvement, limit=words, exceeds=exceeds, effect=f"{effect}, {where} {name}", saving=saving)
+    return Replacement(
+        improvement,
+        exceeded_limit=target.describe(error_kind, rival) if is_nearer else "",
+        exceeds_significantly=is_nearer and was - limit > Z_ONE_SIDED_95 * se,
+        effect=f"{effect}, {where} {name}",
+        saving=saving,
+    )
 
 
 def _broken_promise(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log) -> str | None:
@@ -459,7 +463,7 @@ class PolicyDecision:
     title: str = ""
     """The state as screens print it: for a margin whether it is kept, or only not refuted; empty: as `state`."""
     cause: str = ""
-    """What the log shows to have changed, in words; empty if nothing has."""
+    """Change that the log shows, in words; empty without a change."""
     gain: str = ""
     """The gain of tuning again, in words, if the policy may stay as well; else empty."""
 
@@ -524,7 +528,8 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
         return PolicyDecision("worse than expected", sentence, tune_again, advice, reasons, evidence.title)
     state: State = "as expected"
     is_chance = not (evidence.repriced and evidence.doubted is evidence.figures.money)
-    over_limit = replacement is not None and replacement.exceeds  # whose promise was too uncertain to be broken
+    # The promise was too uncertain to be broken.
+    over_limit = replacement is not None and replacement.exceeds_significantly
     if "doubtful" in verdicts or over_limit:
         state = "doubtful"
         sentence = f"{sentence}; {evidence.describe_doubt()}" if is_chance else sentence

@@ -5,9 +5,9 @@ and a year of weekly looks has many false alarms. So a look takes the last eight
 an alarm join the queries tuned on; they do not overlap with the window. Looks at overlapping windows are dependent: 52
 of them count as forty separate looks. A log without times is looked at once.
 
-The error of the policy and its money are primary, and decide, and so does the difference from today's error: beside the
-margin, with the error in second place, as today's may fail as well; or without a margin beside the worst that the
-tuning printed. All share the level of the alarm. The other figures
+Three primary figures decide, and share the level of the alarm: the policy's error, its money, and its error minus
+today's. The difference is compared with the margin or, without a margin, with the worst difference that the tuning
+printed. With a margin, the policy's own error comes second, since today's may have risen too. The other figures
 explain: calibration and confidences of each model, labels, the gain of tuning again. A figure has drifted if it is
 beyond its limit *and* chance does not explain it. So a small change does not alarm in a log of any size. If nothing has
 changed, the share of logs, or of years of looks, with an alarm is at most its level.
@@ -594,5 +594,5 @@ def _remarks(policy: AbstractPolicy, log: Log, shared: Overlap, replacement: Rep
         yield shared.describe_left_out(recorded_count(policy.provenance, "queries", 0))
     if missing := int((~_judged_queries(policy, log)).sum()):
         yield f"{missing:,} of {log.n_queries:,} queries lack the answer of some model, and do not count"
-    if replacement is not None and replacement.improvement is None and not replacement.against:
+    if replacement is not None and replacement.improvement is None and not replacement.faults:
         yield f"whether tuning again would gain was not tested: {why_untested(policy, log)[0]}"

@@ -174,14 +174,14 @@ _BATCH_ELEMENTS = 2**22  # queries × policies at a time: some 100 MB of interme
     data_fields=("error", "cost", "error_se", "cost_se", "share", "spent", "spent_se", "abstention", "seconds"),
     meta_fields=("n_queries", "models"),
 )
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Replay:
     """Figures of a replay on a log: scalars for a policy, a leading axis L for a `Frontier`."""
 
     error: jax.Array
     """(…) share of the queries that were answered wrongly; an abstention is no error."""
     cost: jax.Array
-    """(…) money per query as in the paper: each answer at its model's mean cost on the n queries."""
+    """(…) not the bill, which is `spent`: money per query as in the paper, each answer at its model's mean cost."""
     error_se: jax.Array
     """(…) standard error of `error`: √(sample variance / n); NaN for a single query."""
     cost_se: jax.Array

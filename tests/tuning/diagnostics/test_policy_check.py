@@ -155,7 +155,7 @@ def test_tuning_again_gains_where_two_models_have_changed_places(policy, logs):
     found = rcjax.check_policy(policy, turned)
     assert found.replacement.improvement > 0.005
     assert found.replacement.held_out.n_queries == 2 * N
-    assert found.decision.tune_again == found.replacement.replaces(broken=False) == (not found.replacement.against)
+    assert found.decision.tune_again == found.replacement.replaces(broken=False) == (not found.replacement.faults)
 
 
 def test_a_small_improvement_is_reported_without_cross_validation(policy, logs):
@@ -279,7 +279,7 @@ def test_advice_and_reasons_agree_on_a_small_gain_and_on_none_tested(policy, log
     least = "that is worth 0.3 points of error, and 0.5 replace a policy: the policy stays"
     assert (kept.tune_again, kept.reasons) == (False, (f"{gain}; {least}",))
     assert (broken.state, broken.tune_again, broken.reasons) == ("worse than expected", True, (gain,))
-    limited = Replacement(-0.003, limit="at most 5 % error", exceeds=True, effect="$1 instead of $2")
+    limited = Replacement(-0.003, (), None, "at most 5 % error", exceeds_significantly=True, effect="$1 instead of $2")
     over = check(policy, logs[1], replacement=limited).decision
     assert (over.state, over.alarm, over.tune_again, over.advice) == (
         "doubtful",

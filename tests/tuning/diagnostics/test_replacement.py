@@ -66,7 +66,7 @@ def reasons(monkeypatch):
         gain = RetuningGain(0.2, Gain(mean, 0.01), 1000.0, N)
         monkeypatch.setattr(decision, "held_out_gain", lambda *_: gain)
         tuned = rcjax.retune(policy, log, intervals=False)
-        return list(assess_replacement(policy, after or tuned.policy, log, tuned.log).against)
+        return list(assess_replacement(policy, after or tuned.policy, log, tuned.log).faults)
 
     return against
 
@@ -189,7 +189,7 @@ def test_a_policy_is_replaced_where_half_a_point_is_gained_and_nothing_lost_on_q
     assert ("that is worth 0.4 points of error at $0.0200 for one error, and 0.5 replace a policy" in said) == (
         improvement == 0.004
     )
-    assert not dataclasses.replace(judged, against=("the log is biased",)).replaces(broken=False)
+    assert not dataclasses.replace(judged, faults=("the log is biased",)).replaces(broken=False)
 
 
 def test_a_gain_just_below_the_least_is_not_said_to_be_the_least():
@@ -233,15 +233,15 @@ def test_a_policy_beyond_its_limit_is_replaced_by_one_nearer_to_it_that_costs_mo
     broke = with_provenance(dear, tuning=tuning)
     judged = assess_replacement(broke, policy, log, log)
     assert judged.improvement < 0
-    assert judged.against == ()
+    assert judged.faults == ()
     assert (judged.replaces(broken=False), judged.replaces(broken=True)) == (True, True)
-    judged = dataclasses.replace(judged, exceeds=False)  # on fewer queries it might be chance
+    judged = dataclasses.replace(judged, exceeds_significantly=False)  # on fewer queries it might be chance
     assert (judged.replaces(broken=False), judged.replaces(broken=True)) == (False, True)
     (said,) = judged.describe(ERRORS, broken=True)
     assert re.search(
         r": \$\d+ instead of \$[\d.]+ per million .* instead of .* difference, nearer to the limit of 5 %$", said
     )
-    assert not dataclasses.replace(judged, limit="").replaces(broken=True)
+    assert not dataclasses.replace(judged, exceeded_limit="").replaces(broken=True)
 
 
 def test_a_policy_over_its_limit_by_more_than_chance_is_replaced_by_one_nearer_to_it(policy, asked, tmp_path):
@@ -260,13 +260,14 @@ def test_a_policy_over_its_limit_by_more_than_chance_is_replaced_by_one_nearer_t
         assert judged.improvement < 0
         (said,) = judged.describe(ERRORS)
         replaced = judged.replaces(broken=False)
-        assert replaced == judged.exceeds == ("; the policy in service exceeds the limit itself by more than" in said)
+        exceeds = "; the policy in service exceeds the limit itself by more than" in said
+        assert replaced == judged.exceeds_significantly == exceeds
         assert ("exceeds its limit by no more than chance explains, and" in said) == (
-            not replaced and bool(judged.limit)
+            not replaced and bool(judged.exceeded_limit)
         )
         assert said.endswith("the new policy is worse: the policy stays") == (not replaced)
-    assert [judged.exceeds for judged in found.values()] == [True, True, False]
-    assert not dataclasses.replace(found[0.1], against=("the log is biased",)).replaces(broken=False)
+    assert [judged.exceeds_significantly for judged in found.values()] == [True, True, False]
+    assert not dataclasses.replace(found[0.1], faults=("the log is biased",)).replaces(broken=False)
 
 
 def test_a_policy_far_within_its_limit_is_replaced_by_a_cheaper_one_within_it(policy, asked, tmp_path):
@@ -284,7 +285,7 @@ def test_a_policy_far_within_its_limit_is_replaced_by_a_cheaper_one_within_it(po
     (said,) = judged.describe(ERRORS)
     assert re.search(r"within the limit of 15 %; it saves 3\d\.\d % of the bill, and the policy in service is", said)
     over = compare(0.16)
-    assert over.saving.share > judged.saving.share
+    assert over.saving.saved_share > judged.saving.saved_share
     assert not over.replaces(broken=False)
     assert not compare(0.13, confidence=0.95).replaces(
         broken=False
@@ -341,7 +342,7 @@ def test_a_policy_over_its_margin_is_replaced_by_one_nearer_to_it(policy, asked,
         target = {"max_error": None, "match": margin, "today": "large"}
         broke = with_provenance(loose, tuning={**loose.provenance["tuning"], **target})
         judged = assess_replacement(broke, policy, log, log)
-        limits[margin] = judged.limit
+        limits[margin] = judged.exceeded_limit
         where = "nearer to" if margin < 0.1 else "within"
         said = f"difference than large alone, {where} the margin"
         assert said in judged.effect
@@ -354,8 +355,8 @@ def test_a_limit_on_seconds_leaves_the_gain_on_all_known_queries_to_decide(polic
     target = {"max_error": None, "error_cost": 1.0, "max_seconds": "4"}  # money hardly counts
     limited = with_provenance(loose, tuning={**loose.provenance["tuning"], **target})
     same, better = (assess_replacement(limited, after, log, log) for after in (limited, policy))
-    assert (same.improvement, same.held_out, same.against) == (0.0, None, ())
+    assert (same.improvement, same.held_out, same.faults) == (0.0, None, ())
     assert not same.replaces(broken=False)
     assert better.improvement > 0.05
-    assert (better.held_out, better.against) == (None, ())
+    assert (better.held_out, better.faults) == (None, ())
     assert better.replaces(broken=False)
