@@ -242,9 +242,10 @@ def collect(
     if out is None and not dry_run:
         raise typer.BadParameter("is missing: give answers.jsonl", param_hint="--out")
     _require_log(out, {"QUESTIONS": questions, "--models": models, "--rubric": grading.rubric})
-    every = read_questions(questions, asking.system, asking.template)
-    sampled = sample_questions(every, limit, seed)
-    plan = replace(plan, unasked={one.query for one in every} - {one.query for one in sampled})
+    all_questions = read_questions(questions, asking.system, asking.template)
+    sampled = sample_questions(all_questions, limit, seed)
+    unasked = {question.query for question in all_questions} - {question.query for question in sampled}
+    plan = replace(plan, unasked=unasked)
     _run(plan, sampled, questions, out, None if dry_run else asking.concurrency, json_)
 
 
@@ -255,9 +256,19 @@ def _make_plan(
     from rcjax.collecting.plan import Plan
     from rcjax.serving.models_file import read_models
 
-    settings, money = read_models(models), None if budget is None else Decimal(str(budget))
-    options = tuple(grading.graders or ()), grading.read_rubric(), money, asking.max_tokens, asking.timeout, samples
-    return Plan(settings, settings, signal, *options, grading.score_max)
+    settings = read_models(models)
+    return Plan(
+        models=settings,
+        judges=settings,
+        signal=signal,
+        grade=tuple(grading.graders or ()),
+        rubric=grading.read_rubric(),
+        budget=None if budget is None else Decimal(str(budget)),
+        max_tokens=asking.max_tokens,
+        timeout=asking.timeout,
+        samples=samples,
+        score_max=grading.score_max,
+    )
 
 
 def _require_signal(signal: str | None) -> None:
@@ -356,7 +367,9 @@ async def _work(
                 "notes": _notes(resources, assumed, questions, answers),
                 "questions": len(questions),
                 "spent": float(answers.spent),
-                "estimate": [asdict(estimate(setup, questions, answers, resources.judge_of)) for setup in assumed],
+                "estimate": [
+                    asdict(estimate(collected, questions, answers, resources.judge_of)) for collected in assumed
+                ],
             }
             if log_file is None or concurrency is None:
                 return document, None
@@ -364,7 +377,9 @@ async def _work(
                 _show_estimate(document, before=True)
             run, notes = await _ask(resources, questions, log_file, concurrency)
             answered = {model for _, model, _ in log_file.answers.answered}
-            signals = {setup.name: setup.signal if setup.name in answered else None for setup in run.models}
+            signals = {
+                collected.name: collected.signal if collected.name in answered else None for collected in run.models
+            }
             document |= {"notes": document["notes"] + notes, "signals": signals}
             return document | {"spent": float(resources.budget.spent)}, run
 
@@ -375,11 +390,11 @@ def _notes(
     from rcjax.serving.models_file import describe_listed
 
     notes = [
-        f"{setup.name}: {setup.why_samples_equal}: its samples will be alike"
-        for setup in assumed
-        if setup.why_samples_equal
+        f"{collected.name}: {collected.why_samples_equal}: its samples will be alike"
+        for collected in assumed
+        if collected.why_samples_equal
     ]
-    notes += describe_listed(setup.respondent.settings for setup in assumed)
+    notes += describe_listed(collected.respondent.settings for collected in assumed)
     ungraded = sum(resources.graders.grader_name(question) is None for question in questions)
     if ungraded:
         advice = "give right answers, or --grade judge:MODEL, or label some by hand"
@@ -400,7 +415,7 @@ def describe_progress(run: Run, started: float) -> str:
     running = [(tally.done + tally.failed, tally.to_do) for tally in tallies if tally.stopped is None]
     left = [seconds * (to_do - ended) / ended if ended else None for ended, to_do in running if ended < to_do]
     time_left = "" if None in left or not done else f", about {duration(max(filter(None, left), default=0.0))} left"
-    limited = [setup.name for setup in run.models if setup.respondent.is_limited]
+    limited = [collected.name for collected in run.models if collected.respondent.is_limited]
     waiting = f", waiting for the rate limit of {', '.join(limited)}" if limited else ""
     in_all = "" if run.forecast is None else f", about ${format_number(run.forecast)} in all"
     return f"{finished_share(done, total)}{time_left}{in_all}{f', {failed:,} failed' if failed else ''}{waiting}"
@@ -455,7 +470,7 @@ def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
 @escape_arguments
 def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None:
     """Print the estimated cost of a run; on standard error if it comes `before` the run."""
-    from rcjax.collecting.plan import USUAL_CHOICE, USUAL_TEXT
+    from rcjax.collecting.plan import USUAL_CHOICE_TOKENS, USUAL_TEXT_TOKENS
 
     screen = Screen(stderr=before)
     rows = document["estimate"]
@@ -473,11 +488,10 @@ def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None
     if second := sum(row["requests"] - row["calls"] for row in rows):
         screen.hang("requests", f"{second:,} more: a second question about each answer, for the confidence in it")
     if any(row["questions"] == document["questions"] for row in rows):  # a model without an answer so far
-        tokens = f"{USUAL_TEXT} tokens an answer, {USUAL_CHOICE} where there are choices, or its limit if that is lower"
-        screen.hang(
-            "assumed",
-            f"{tokens}: perhaps ten times too many; after twenty answers of each model a run forecasts the whole cost",
-        )
+        tokens = f"{USUAL_TEXT_TOKENS} tokens an answer, {USUAL_CHOICE_TOKENS} where there are choices"
+        limit = "or its limit if that is lower: perhaps ten times too many"
+        forecast = "after twenty answers of each model a run forecasts the whole cost"
+        screen.hang("assumed", f"{tokens}, {limit}; {forecast}")
     screen.hang("note", *document["notes"])
 
 

@@ -108,7 +108,7 @@ def shadow_rate(text: str) -> float | ShadowRate:
     from rcjax.serving.shadow import ShadowRate
 
     try:
-        return ShadowRate.of(text)
+        return ShadowRate.parse(text)
     except ValueError as problem:
         raise typer.BadParameter(str(problem)) from None
 

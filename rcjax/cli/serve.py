@@ -337,7 +337,7 @@ def serve(
         policies=files,
         models_file=models_file,
         pass_model=served.pass_,
-        follow=not no_follow,
+        follows=not no_follow,
         stops_at_budget=stop_at_budget,
         abstain_text=abstain_text,
         limits=accepted.limits(),

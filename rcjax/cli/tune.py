@@ -399,7 +399,7 @@ def _describe_watching(policy: AbstractPolicy, queries: Queries | None) -> str |
     from rcjax.serving.shadow import ShadowCost
 
     week = _SHADOW_QUERIES if queries is None else min(_SHADOW_QUERIES, 7 * queries.per_day)
-    cost = ShadowCost.of(policy, policy.models).query * week * DAYS_PER_PERIOD["month"] / 7
+    cost = ShadowCost.estimate(policy, policy.models).query * week * DAYS_PER_PERIOD["month"] / 7
     asked = f"{week:,.0f} shadow queries a week cost ${format_number(cost)} a month"
     return f"Watching it: {asked} (rcjax serve --shadow {week:.0f}/week)." if cost else None
 

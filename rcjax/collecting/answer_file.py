@@ -39,7 +39,7 @@ class AnswerRows:
 
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Rows by the id of the call."""
-    broken: int = 0
+    truncated: int = 0
     """Number of truncated lines."""
     repeated: int = 0
     """Number of rows that replace an earlier one."""
@@ -91,9 +91,9 @@ def read_answer_file(path: Path) -> AnswerRows:
 
 def _lines(path: Path, answers: AnswerRows | None = None) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield (object, place) of each line; truncated lines are only counted."""
-    text, broken = drop_truncated_lines(TextFile(path, separator=None))
+    text, truncated = drop_truncated_lines(TextFile(path, separator=None))
     if answers is not None:
-        answers.broken = broken
+        answers.truncated = truncated
     with text.open() as lines:
         for number, line in enumerate(lines, start=1):
             if line.strip():
@@ -109,7 +109,7 @@ def require_call(row: Mapping[str, Any], place: str) -> None:
     """Raise LogError unless an object is a row of an answer file; `place` is its file and line, for messages."""
     if row.get("call_log") != VERSION or not isinstance(row.get("call"), str):
         raise LogError(f"{place}: this is not a file of rcjax collect: give another --out")
-    checks = _OF_CALLS if has_failed(row) else _OF_CALLS | _OF_ANSWERS
+    checks = _CALL_CHECKS if has_failed(row) else _CALL_CHECKS | _ANSWER_CHECKS
     wrong = [name for name, is_right in checks.items() if not is_right(row.get(name))]
     if wrong and not (wrong == ["logprob"] and row.get("has_no_confidence")):
         value = repr(row.get(wrong[0]))[:40]
@@ -121,7 +121,7 @@ def _is_money(value: Any) -> bool:
 
 
 #: Checks of the values of a row, as people may have edited the file.
-_OF_CALLS: dict[str, Callable[[Any], bool]] = {
+_CALL_CHECKS: dict[str, Callable[[Any], bool]] = {
     "query": lambda value: isinstance(value, str),
     "model": lambda value: isinstance(value, str),
     "cost": _is_money,
@@ -131,7 +131,7 @@ _OF_CALLS: dict[str, Callable[[Any], bool]] = {
 }
 
 #: Further checks of the values of a row with an answer.
-_OF_ANSWERS: dict[str, Callable[[Any], bool]] = {
+_ANSWER_CHECKS: dict[str, Callable[[Any], bool]] = {
     "cost": lambda value: value is not None and _is_money(value),
     "logprob": lambda value: value == "-inf" or (type(value) in (int, float) and -math.inf < value <= 0),
     "correct": lambda value: value is None or (type(value) in (bool, int, float) and 0 <= value <= 1),
@@ -230,14 +230,14 @@ class AnswerFile:
 
     def rewrite_if_needed(self, is_changed: bool = False) -> None:
         """Rewrite the file with one line per call if rows have changed, or lines are replaced or truncated."""
-        if not (is_changed or self.answers.repeated or self.answers.broken):
+        if not (is_changed or self.answers.repeated or self.answers.truncated):
             return
         rows = self.answers.rows.values()
         lines = (json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows)
         write_atomically(self._real, b"".join(lines), private=True)
         self._lines.close()
         self._lines = LineFile(self._real)
-        self.answers.repeated = self.answers.broken = 0
+        self.answers.repeated = self.answers.truncated = 0
 
     def close(self) -> None:
         """Close the file. Remove it if it is new and empty, and the journal if no call is under way."""

@@ -51,7 +51,7 @@ from rcjax.serving.completions import read_reply
 from rcjax.serving.failures import CallError, NotCoveredError
 from rcjax.serving.usage import CallUsage
 
-#: GraderTable that compare texts, by name.
+#: Graders that compare texts, by name.
 COMPARISONS: dict[str, Callable[[Submission], bool]] = {"exact": exact, "choice": right_choice, "contains": contains}
 
 _MAX_FAILURES = 10  # answers in a row, after which a grader is not used any more

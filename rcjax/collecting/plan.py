@@ -297,10 +297,10 @@ async def choose_signals(
 
     chosen = await asyncio.gather(*map(choose, resources.respondents))
     models: dict[str, list[str]] = {}
-    for setup, reason in chosen:
+    for collected, reason in chosen:
         if reason is not None:
-            models.setdefault(reason, []).append(setup.name)
-    return [setup for setup, _ in chosen], [f"{', '.join(names)}: {reason}" for reason, names in models.items()]
+            models.setdefault(reason, []).append(collected.name)
+    return [collected for collected, _ in chosen], [f"{', '.join(names)}: {reason}" for reason, names in models.items()]
 
 
 def _bind_settings(
@@ -377,9 +377,9 @@ async def _probe_signal(
 
 
 #: Assumed tokens of an answer in words, and of a choice, until a model has answered.
-USUAL_TEXT, USUAL_CHOICE = 200, 2
+USUAL_TEXT_TOKENS, USUAL_CHOICE_TOKENS = 200, 2
 
-_RUBRIC, _VERDICT = 300, 8  # tokens of a judge's rubric, and of its reply
+_RUBRIC_TOKENS, _VERDICT_TOKENS = 300, 8  # tokens of a judge's rubric, and of its reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +400,7 @@ class Estimate:
 
 
 def estimate(
-    setup: CollectedModel,
+    collected: CollectedModel,
     questions: Sequence[Question],
     answers: AnswerRows,
     judge: Callable[[Question], Respondent | None] = lambda question: None,
@@ -408,19 +408,21 @@ def estimate(
     """Estimate the cost of a model's missing answers.
 
     Args:
-        setup: the model and its request settings.
+        collected: the model and its request settings.
         questions: questions of the run.
         answers: existing answers.
         judge: returns the model that judges answers to a question, or None.
     """
-    waiting = [question for question, _ in setup.missing_answers(questions, answers.answered)]
-    worst = sum((sum(max_costs(setup, question), judging_cost(setup, question, judge)) for question in waiting), _ZERO)
-    usual = sum((_usual_cost(setup, question, judge) for question in waiting), _ZERO)
-    observed = _observed_ratio(setup, questions, answers, judge)
+    waiting = [question for question, _ in collected.missing_answers(questions, answers.answered)]
+    worst = sum(
+        (sum(max_costs(collected, question), judging_cost(collected, question, judge)) for question in waiting), _ZERO
+    )
+    usual = sum((_usual_cost(collected, question, judge) for question in waiting), _ZERO)
+    observed = _observed_ratio(collected, questions, answers, judge)
     distinct = len({question.query for question in waiting})
-    requests = sum(1 if setup.signal_for(question).second_options is None else 2 for question in waiting)
+    requests = sum(1 if collected.signal_for(question).second_options is None else 2 for question in waiting)
     costs = float(min(usual * observed, worst)), float(worst)
-    return Estimate(setup.name, distinct, len(waiting), requests, *costs)
+    return Estimate(collected.name, distinct, len(waiting), requests, *costs)
 
 
 _ZERO = Decimal(0)
@@ -429,7 +431,7 @@ _PRIOR_ANSWERS = Decimal("0.25")  # weight of the prior ratio
 
 
 def _observed_ratio(
-    setup: CollectedModel,
+    collected: CollectedModel,
     questions: Sequence[Question],
     answers: AnswerRows,
     judge: Callable[[Question], Respondent | None],
@@ -440,9 +442,9 @@ def _observed_ratio(
     large.
     """
     by_query = {question.query: question for question in questions}
-    rows = [row for row in answers.rows.values() if row["model"] == setup.name and row["query"] in by_query]
+    rows = [row for row in answers.rows.values() if row["model"] == collected.name and row["query"] in by_query]
     rows = [row for row in rows if row.get("error") != LOST]  # of a lost call only the worst case is known
-    usual = [_usual_cost(setup, by_query[row["query"]], judge) for row in rows if not has_failed(row)]
+    usual = [_usual_cost(collected, by_query[row["query"]], judge) for row in rows if not has_failed(row)]
     if not sum(usual):
         return Decimal(1)
     prior = _PRIOR_ANSWERS * sum(usual, _ZERO) / len(usual)
@@ -451,31 +453,33 @@ def _observed_ratio(
     return (sum(paid, _ZERO) + prior) / (sum(usual, _ZERO) + prior)
 
 
-def _usual_cost(setup: CollectedModel, question: Question, judge: Callable[[Question], Respondent | None]) -> Decimal:
+def _usual_cost(
+    collected: CollectedModel, question: Question, judge: Callable[[Question], Respondent | None]
+) -> Decimal:
     """Return the usual cost of a call and its judge, from the length of the question."""
-    endpoint = setup.endpoint(question)
+    endpoint = collected.endpoint(question)
     read, written = usual_input_tokens(question.messages, question.options), _usual_output(question, endpoint.options)
     second = endpoint.second_options
     if second is not None:
         read += read + written + SECOND_QUESTION_TOKENS
         written += min(4, max_output_tokens(second))
-    price = setup.respondent.settings.price
-    return price.money(Tokens(read, written)) + judging_cost(setup, question, judge, worst=False)
+    price = collected.respondent.settings.price
+    return price.money(Tokens(read, written)) + judging_cost(collected, question, judge, worst=False)
 
 
 def _usual_output(question: Question, options: Mapping[str, Any]) -> int:
     """Return the usual number of output tokens, over all samples of a request."""
-    usual = (USUAL_CHOICE if question.choices else USUAL_TEXT) * (options.get("n") or 1)
+    usual = (USUAL_CHOICE_TOKENS if question.choices else USUAL_TEXT_TOKENS) * (options.get("n") or 1)
     return min(usual, max_output_tokens(options))
 
 
 def judging_cost(
-    setup: CollectedModel, question: Question, judge: Callable[[Question], Respondent | None], *, worst: bool = True
+    collected: CollectedModel, question: Question, judge: Callable[[Question], Respondent | None], *, worst: bool = True
 ) -> Decimal:
     """Return the cost of judging one answer, in money.
 
     Args:
-        setup: the model that answers, and its request settings.
+        collected: the model that answers, and its request settings.
         question: the question.
         judge: returns the model that judges answers to a question, or None.
         worst: assume the longest answer, judged twice; else a usual answer, judged once.
@@ -483,10 +487,10 @@ def judging_cost(
     respondent = judge(question)
     if respondent is None:
         return _ZERO
-    options, price = setup.endpoint(question).options, respondent.settings.price
+    options, price = collected.endpoint(question).options, respondent.settings.price
     if worst:
-        read = 2 * (max_input_tokens(question.messages) + 4 * (max_output_tokens(options) + _RUBRIC))
+        read = 2 * (max_input_tokens(question.messages) + 4 * (max_output_tokens(options) + _RUBRIC_TOKENS))
     else:
-        read = usual_input_tokens(question.messages) + _usual_output(question, options) + _RUBRIC
-    by_price = price.money(Tokens(read, 2 * _VERDICT if worst else 1, cache_write=read if worst else 0))
+        read = usual_input_tokens(question.messages) + _usual_output(question, options) + _RUBRIC_TOKENS
+    by_price = price.money(Tokens(read, 2 * _VERDICT_TOKENS if worst else 1, cache_write=read if worst else 0))
     return max(2 * respondent.highest_cost, by_price) if worst else by_price

@@ -25,7 +25,7 @@ _COLUMNS = ("query", "prompt", "messages", "answer", "choices", "grade", *FORM_O
 _ROLES = ("user", "assistant", "system", "developer", "tool", "function")
 
 #: Names of the log's own columns, which columns of questions must not have.
-RESERVED_COLUMNS = {one.name for one in fields(Call)} | {
+RESERVED_COLUMNS = {column.name for column in fields(Call)} | {
     "shadow",
     "client",
     "not_judged",

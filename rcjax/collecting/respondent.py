@@ -30,7 +30,7 @@ from rcjax.serving.models_file import ModelEntry, format_request_settings
 from rcjax.serving.openai_client import CompletionRequest, complete, make_api_client
 from rcjax.serving.usage import CallUsage, text_bytes, token_limit
 
-_PER_MESSAGE, _PER_REQUEST = 16, 64  # most tokens that endpoints add to a message, and to a request
+_TOKENS_PER_MESSAGE, _TOKENS_PER_REQUEST = 16, 64  # most tokens that endpoints add to a message, and to a request
 
 _MAX_PART_TOKENS = 20_000  # most tokens of a part that is not text, such as an image
 
@@ -111,7 +111,7 @@ def max_input_tokens(messages: Sequence[Mapping[str, Any]], options: Mapping[str
     >>> max_input_tokens([{"role": "user", "content": "Hi"}])
     82
     """
-    return _PER_REQUEST + _PER_MESSAGE * len(messages) + _input_bytes(messages, options)
+    return _TOKENS_PER_REQUEST + _TOKENS_PER_MESSAGE * len(messages) + _input_bytes(messages, options)
 
 
 def usual_input_tokens(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any] = MappingProxyType({})) -> int:
@@ -143,7 +143,7 @@ def max_output_tokens(options: Mapping[str, Any]) -> int:
     return max_tokens
 
 
-_CONNECTING = 0.9  # share of an attempt's time in which to connect: a failure to connect costs nothing
+_CONNECT_SHARE = 0.9  # share of an attempt's time in which to connect: a failure to connect costs nothing
 
 _FATAL = {  # HTTP statuses that will recur at the next question, with advice
     **dict.fromkeys((401, 403), ": is its key right?"),
@@ -153,7 +153,7 @@ _FATAL = {  # HTTP statuses that will recur at the next question, with advice
 
 _MAX_FAILURES = 10  # calls in a row, after which a model is not asked any more
 
-_MAX_TEXT = 1_000_000  # characters of a reply; more than any model writes
+_MAX_CHARACTERS = 1_000_000  # characters of a reply; more than any model writes
 
 _MAX_WAIT = 120.0  # seconds; a model that asks for a longer back-off is not asked any more in this run
 
@@ -196,7 +196,7 @@ class Respondent:
             key=settings.key(),
             timeout=timeout,
             query=query,
-            connect=_CONNECTING * timeout,
+            connect=_CONNECT_SHARE * timeout,
             retries=0,
         )
         self.settings, self.timeout = settings, timeout
@@ -301,8 +301,10 @@ class Respondent:
             async with asyncio.timeout(limit if isinstance(limit, int | float) else self.timeout):
                 completion = await complete(request, attempt)
             longest = max(len(text_or_calls(choice)) for choice in completion["choices"])
-            if longest > _MAX_TEXT:
-                raise CallError(f"a reply of {longest:,} characters, of which no more than {_MAX_TEXT:,} are taken")
+            if longest > _MAX_CHARACTERS:
+                raise CallError(
+                    f"a reply of {longest:,} characters, of which no more than {_MAX_CHARACTERS:,} are taken"
+                )
             read_reply(completion)  # raises CallError for a reply without text
             cost = self.counted_money(attempt) if attempt.reported else max_cost
             return completion
@@ -352,7 +354,7 @@ class Respondent:
         await self.api_client.close()
 
 
-_SECOND_TEMPLATE = 400  # most tokens of a second question besides the question and the answer
+_SECOND_TEMPLATE_TOKENS = 400  # most tokens of a second question besides the question and the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,22 +414,22 @@ class CollectedModel:
         )
 
 
-def max_costs(setup: CollectedModel, question: Question) -> tuple[Decimal, Decimal]:
+def max_costs(collected: CollectedModel, question: Question) -> tuple[Decimal, Decimal]:
     """Return the largest cost of a call's first request, and of its signal's second request."""
-    endpoint = setup.endpoint(question)
+    endpoint = collected.endpoint(question)
     options = endpoint.options_for(question.options)
-    first = setup.respondent.max_cost(question.messages, options)
+    first = collected.respondent.max_cost(question.messages, options)
     second = endpoint.second_options
     if second is None:
         return first, Decimal(0)
     # The second request repeats the first request and its answer.
-    sent = max_input_tokens(question.messages) + 4 * max_output_tokens(endpoint.options) + _SECOND_TEMPLATE
-    by_price = setup.respondent.settings.price.max_money(sent, max_output_tokens(second))
-    return first, max(setup.respondent.highest_cost, by_price)
+    sent = max_input_tokens(question.messages) + 4 * max_output_tokens(endpoint.options) + _SECOND_TEMPLATE_TOKENS
+    by_price = collected.respondent.settings.price.max_money(sent, max_output_tokens(second))
+    return first, max(collected.respondent.highest_cost, by_price)
 
 
 async def ask_question(
-    setup: CollectedModel,
+    collected: CollectedModel,
     question: Question,
     file: AnswerFile,
     budget: Budget,
@@ -437,25 +439,25 @@ async def ask_question(
     """Ask a model a question and return the row of the log; a failed call has an error in its row.
 
     Args:
-        setup: the model and its request settings.
+        collected: the model and its request settings.
         question: the question.
         file: the answer file, which journals calls under way.
         budget: the budget that pays.
         reserved: money reserved for the call, at least `max_costs`.
         sample: sample number of the answer; None for a single answer.
     """
-    respondent, call = setup.respondent, uuid.uuid4().hex[:16]
-    _, second_cost = max_costs(setup, question)
+    respondent, call = collected.respondent, uuid.uuid4().hex[:16]
+    _, second_cost = max_costs(collected, question)
     form = question.request_form
     query = Query(
         question.query, question.messages, question.options, request_form=form, handling=Handling(is_shadow_query=True)
     )
-    exchange = Exchange(query, setup.name, setup.endpoint(question))
-    async with budget.expense(partial(file.begin, call, question.query, setup.name), reserved) as expense:
+    exchange = Exchange(query, collected.name, collected.endpoint(question))
+    async with budget.expense(partial(file.begin, call, question.query, collected.name), reserved) as expense:
         expense.note(reserved)
         send = partial(respondent.send, expense=expense)
         try:
-            await exchange.run(partial(send, later_cost=second_cost), send, setup.checks)
+            await exchange.run(partial(send, later_cost=second_cost), send, collected.checks)
             if exchange.reading is not None or exchange.no_confidence is not None:
                 respondent.note_reading(exchange.no_confidence)
         except StoppedError as problem:
@@ -477,7 +479,7 @@ async def ask_question(
             "graded_by": None,
             "at_most": float(expense.spent),
             "grading_cost": 0.0,
-            "request_settings": setup.record(question),
+            "request_settings": collected.record(question),
             **question.others,
             **({} if sample is None else {"sample": sample}),
         }

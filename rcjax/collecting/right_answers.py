@@ -148,6 +148,11 @@ _EITHER = re.compile(r"\d,? (?:or|oder|ou|或) -?\d")
 
 _NUMBER = re.compile(r"(?<![\w^.,])-?\d[\d,]{0,30}(?:\.\d{1,30})?")
 
+_ONE_NUMBER = re.compile(
+    r"[-+]?(?:[$€£¥]\s?[-+]?)?(?:\d+(?:\.\d+)?\s?/\s?\d+|\d+\s\d+/\d+"
+    r"|(?:(?:\d{1,3}(?:[,\s]\d{3})+|\d+)(?:\.\d*)?|\d*[.,]\d+)\s?[%$€£¥]?)"
+)
+
 _MARKED = re.compile(r"\A(-?[\d.,]{1,30})(?:\n\n|\s?\()", re.A)  # a number with its reason below or in brackets
 
 
@@ -218,12 +223,12 @@ def _write_decimal(value: float) -> str:
 
 
 def is_number(text: str) -> bool:
-    """Return whether a right answer looks like a number: digits with currency, decimal, percent and sign characters.
+    """Return whether a right answer is one number or fraction, if need be with sign, currency or percent sign.
 
-    >>> is_number("$1,200"), is_number("12 km")
-    (True, False)
+    >>> [is_number(text) for text in ("$1,200", "1 1/2", "12 km", "2020-01-05", "192.168.0.1")]
+    [True, True, False, False, False]
     """
-    return re.fullmatch(r"[\s$€£¥\d.,/%+-]*\d[\s$€£¥\d.,/%+-]*", text) is not None
+    return _ONE_NUMBER.fullmatch(text.strip()) is not None
 
 
 _MAX_CALLS = 6  # calls of one function of which all orders are tried

@@ -73,9 +73,9 @@ class Reservations:
     ) -> None:
         self.budget, self._judge_of, self._is_closed = budget, judge_of, False
         missing: dict[str, list[tuple[CollectedModel, Question, int]]] = {question.query: [] for question in questions}
-        for setup, pairs in waiting:
+        for collected, pairs in waiting:
             for question, number in pairs:
-                missing[question.query].append((setup, question, number))
+                missing[question.query].append((collected, question, number))
         self._missing = [*missing.values()]
         self._places = {query: place for place, query in enumerate(missing)}
         self._decided = [asyncio.Event() for _ in missing]  # by place: money is reserved, or refused
@@ -83,7 +83,7 @@ class Reservations:
         self._reserving: asyncio.Task[None] | None = None
         self._reserved: dict[str, dict[tuple[str, int], Reservation]] = {}  # by model
 
-    async def claim(self, setup: CollectedModel, question: Question, number: int) -> Reservation:
+    async def claim(self, collected: CollectedModel, question: Question, number: int) -> Reservation:
         """Wait for the reservation of an answer and return it; the caller must spend or release the money.
 
         Raises StoppedError if the model is not asked any more, and NotCoveredError if the budget does not cover all
@@ -95,22 +95,22 @@ class Reservations:
         self._last_claimed = max(self._last_claimed, place)
         self._claimed.set()
         await self._decided[place].wait()
-        reservation = self._reserved.get(setup.name, {}).pop((question.query, number), None)
-        if setup.respondent.stopped is not None:
+        reservation = self._reserved.get(collected.name, {}).pop((question.query, number), None)
+        if collected.respondent.stopped is not None:
             await self.release(reservation)
-            raise StoppedError(setup.respondent.stopped)
+            raise StoppedError(collected.respondent.stopped)
         if reservation is None:
             raise NotCoveredError
         return reservation
 
     async def raise_to_worst_case(
-        self, reservation: Reservation, setup: CollectedModel, question: Question
+        self, reservation: Reservation, collected: CollectedModel, question: Question
     ) -> Reservation:
         """Raise a reservation to the worst cost as known now. Raises the errors of `claim`."""
-        if setup.respondent.stopped is not None:
+        if collected.respondent.stopped is not None:
             await self.release(reservation)
-            raise StoppedError(setup.respondent.stopped)
-        now = self._worst_case(setup, question)
+            raise StoppedError(collected.respondent.stopped)
+        now = self._worst_case(collected, question)
         now = Reservation(max(now.call, reservation.call), max(now.judge, reservation.judge))
         more = now.money - reservation.money
         if more <= 0:
@@ -121,9 +121,9 @@ class Reservations:
         self.budget.reserved += more
         return now
 
-    def reserve_again(self, setup: CollectedModel, question: Question) -> Reservation:
+    def reserve_again(self, collected: CollectedModel, question: Question) -> Reservation:
         """Reserve the money of an answer again. Raises NotCoveredError if the budget does not cover the answer."""
-        reservation = self._worst_case(setup, question)
+        reservation = self._worst_case(collected, question)
         if not self.budget.covers(reservation.money):
             raise NotCoveredError
         self.budget.reserved += reservation.money
@@ -168,23 +168,25 @@ class Reservations:
 
     async def _reserve(self, missing: Sequence[tuple[CollectedModel, Question, int]]) -> None:
         reservations = [
-            (setup, (question.query, number), self._worst_case(setup, question))
-            for setup, question, number in missing
-            if setup.respondent.stopped is None
+            (collected, (question.query, number), self._worst_case(collected, question))
+            for collected, question, number in missing
+            if collected.respondent.stopped is None
         ]
         try:
             await self.budget.reserve(sum((reservation.money for *_, reservation in reservations), Decimal(0)))
         except NotCoveredError:
             self._is_closed = True
             return
-        for setup, answer, reservation in reservations:
-            if setup.respondent.stopped is None and not self._is_closed:
-                self._reserved.setdefault(setup.name, {})[answer] = reservation
+        for collected, answer, reservation in reservations:
+            if collected.respondent.stopped is None and not self._is_closed:
+                self._reserved.setdefault(collected.name, {})[answer] = reservation
             else:  # stopped or closed meanwhile
                 await self.release(reservation)
 
-    def _worst_case(self, setup: CollectedModel, question: Question) -> Reservation:
-        return Reservation(sum(max_costs(setup, question), Decimal(0)), judging_cost(setup, question, self._judge_of))
+    def _worst_case(self, collected: CollectedModel, question: Question) -> Reservation:
+        return Reservation(
+            sum(max_costs(collected, question), Decimal(0)), judging_cost(collected, question, self._judge_of)
+        )
 
 
 def require_same_settings(
@@ -199,8 +201,8 @@ def require_same_settings(
         path: path of the answer file.
     """
     digests = {question.query: {"question_digest": question.digest} for question in questions}
-    settings = {setup.name: setup.record(questions[0]) for setup in models if questions}
-    names = {setup.name: {"upstream_model": setup.respondent.settings.upstream_model} for setup in models}
+    settings = {collected.name: collected.record(questions[0]) for collected in models if questions}
+    names = {collected.name: {"upstream_model": collected.respondent.settings.upstream_model} for collected in models}
     read_settings, differing = cache(json.loads), list[str]()
     for row in answers.answered.values():
         query, model = row["query"], row["model"]
@@ -308,7 +310,7 @@ class Run:
         self._next_forecast = _MIN_ANSWERS  # answers of each model
         self.tallies: dict[str, Tally] = {}
         are_numbered = any(row.get("sample") is not None for row in file.answers.rows.values())
-        self._has_samples = are_numbered or any(setup.samples > 1 for setup in models)
+        self._has_samples = are_numbered or any(collected.samples > 1 for collected in models)
         answered = {*file.answers.answered}
         self.interrupted = self.budget_spent = False
         self.grader_errors: dict[str, str] = {}  # errors of graders that cannot work any more, by name
@@ -316,12 +318,15 @@ class Run:
         self._unpaid: list[tuple[Mapping[str, Any], Question]] = []  # answers whose verdicts were not covered
         self._is_last_grading = False
         self._file_error: OSError | None = None
-        self._waiting = {setup.name: setup.missing_answers(questions, answered) for setup in models}
+        self._waiting = {collected.name: collected.missing_answers(questions, answered) for collected in models}
         self._reservations = Reservations(
-            resources.budget, questions, [(setup, self._waiting[setup.name]) for setup in models], resources.judge_of
+            resources.budget,
+            questions,
+            [(collected, self._waiting[collected.name]) for collected in models],
+            resources.judge_of,
         )
-        for setup in models:
-            self.tallies[setup.name] = Tally(len(self._waiting[setup.name]), setup.samples)
+        for collected in models:
+            self.tallies[collected.name] = Tally(len(self._waiting[collected.name]), collected.samples)
 
     @property
     def _is_ending(self) -> bool:
@@ -339,7 +344,9 @@ class Run:
         """
         if self._has_samples:
             self.file.number_samples()
-        waiting = [(setup, iter(self._waiting[setup.name])) for setup in self.models]  # shared by a model's workers
+        waiting = [
+            (collected, iter(self._waiting[collected.name])) for collected in self.models
+        ]  # shared by a model's workers
         tasks = [asyncio.ensure_future(self._work(*pair)) for pair in waiting for _ in range(self.concurrency)]
         try:
             await asyncio.gather(*tasks)
@@ -356,23 +363,23 @@ class Run:
             raise self._file_error
         self.file.rewrite_if_needed()
 
-    async def _work(self, setup: CollectedModel, waiting: Iterable[tuple[Question, int]]) -> None:
-        tally = self.tallies[setup.name]
+    async def _work(self, collected: CollectedModel, waiting: Iterable[tuple[Question, int]]) -> None:
+        tally = self.tallies[collected.name]
         for question, number in waiting:
             try:
-                reservation = await self._reservations.claim(setup, question, number)
+                reservation = await self._reservations.claim(collected, question, number)
                 if self._is_ending:
                     await self._reservations.close(reservation)  # other models may wait for this money
                     return
-                reservation = await self._pay_verdicts_first(reservation, setup, question)
-                async with setup.respondent.serialise_until_priced(self.budget):
-                    reservation = await self._reservations.raise_to_worst_case(reservation, setup, question)
+                reservation = await self._pay_verdicts_first(reservation, collected, question)
+                async with collected.respondent.serialise_until_priced(self.budget):
+                    reservation = await self._reservations.raise_to_worst_case(reservation, collected, question)
                     sample = number if self._has_samples else None
-                    row = await ask_question(setup, question, self.file, self.budget, reservation.call, sample)
+                    row = await ask_question(collected, question, self.file, self.budget, reservation.call, sample)
                     self.file.write(row)  # before anything else: the answer is paid for
             except StoppedError as reason:
                 tally.stopped = str(reason)
-                await self._reservations.release_all_of(setup.name)
+                await self._reservations.release_all_of(collected.name)
                 return
             except NotCoveredError:  # money may be reserved for later questions
                 self.budget_spent = self.budget_spent or not self._is_ending
@@ -392,7 +399,7 @@ class Run:
             self._update_forecast()
 
     async def _pay_verdicts_first(
-        self, reservation: Reservation, setup: CollectedModel, question: Question
+        self, reservation: Reservation, collected: CollectedModel, question: Question
     ) -> Reservation:
         """Grade the answers whose verdicts were not covered earlier, before a model is asked for another answer.
 
@@ -406,15 +413,18 @@ class Run:
             await self._grade(row, earlier)
         if self._unpaid:
             raise NotCoveredError
-        return self._reservations.reserve_again(setup, question)
+        return self._reservations.reserve_again(collected, question)
 
     def _update_forecast(self) -> None:
         """Forecast the total cost when each active model has twenty answers, and each time the number doubles."""
-        active = [setup for setup in self.models if self.tallies[setup.name].is_active]
-        fewest = min((self.tallies[setup.name].done for setup in active), default=0)
+        active = [collected for collected in self.models if self.tallies[collected.name].is_active]
+        fewest = min((self.tallies[collected.name].done for collected in active), default=0)
         if fewest >= self._next_forecast:
             self._next_forecast = 2 * fewest
-            costs = (estimate(setup, self.questions, self.file.answers, self._judge_of).likely_cost for setup in active)
+            costs = (
+                estimate(collected, self.questions, self.file.answers, self._judge_of).likely_cost
+                for collected in active
+            )
             self.forecast = float(self.budget.spent) + sum(costs)
 
     async def _grade(self, row: Mapping[str, Any], question: Question, reserved: Decimal = Decimal(0)) -> None:
@@ -476,7 +486,7 @@ def summarise_run(run: Run) -> dict[str, Any]:
     if unsure := [row for row in rows if row["logprob"] is None]:
         missing = describe_missing_confidences((row["model"], row["correct"]) for row in unsure)
         notes += [f"{missing}; the last one: {unsure[-1]['error']}", _ASK_ANEW]
-    notes += [f"{setup.name}: {remark}" for setup in run.models for remark in setup.respondent.remarks]
+    notes += [f"{collected.name}: {remark}" for collected in run.models for remark in collected.respondent.remarks]
     return {
         "models": models,
         "answers": len(rows),

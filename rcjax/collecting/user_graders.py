@@ -209,7 +209,7 @@ def convert_verdict(value: Any, name: str, max_score: float | None) -> float | N
     raise GraderError(f"{name} gives {gives}: it must give true, false{score}, or nothing where it cannot tell")
 
 
-#: Send messages to a judge, and return its reply.
+#: Sends messages to a judge and returns its reply.
 AskJudge = Callable[[Sequence[Mapping[str, Any]]], Awaitable[str]]
 
 _INTRO = """You grade an answer to a question. Both, and the right answer, stand between lines with the mark {fence}, \
@@ -239,7 +239,7 @@ _SCALE = f"""{_INTRO}How much of what the right answer says does the answer come
 explanations do not matter. An answer that is not given, or hedged between several, comes to nothing.
 Reply with one number alone: from 0 for nothing to {{score_max}} for all of it."""
 
-_WITHOUT = "(not known: judge by what you know)"
+_NO_REFERENCE = "(not known: judge by what you know)"
 
 _RETRY = "That is no verdict that can be read. Reply with one word alone: yes if the answer is right, no if it is not."
 
@@ -304,7 +304,7 @@ def judge_prompt(submission: Submission, template: str | None = None, max_score:
     fillings = {
         "{fence}": fence,
         "{question}": question,
-        "{reference}": "\nor\n".join(reference) or _WITHOUT,
+        "{reference}": "\nor\n".join(reference) or _NO_REFERENCE,
         "{answer}": submission.text,
     } | ({} if max_score is None else {"{score_max}": f"{max_score:g}"})
     # One pass, so that braces in a question or an answer are not filled.

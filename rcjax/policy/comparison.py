@@ -291,7 +291,7 @@ class Comparison(Record):
     def _describe_change(self, money: Money, error_kind: ErrorKind) -> str:
         today = self.today
         if today is None:
-            return f"{error_kind.does(percent(self.error))} at {money.full(self.cost)}"
+            return f"{error_kind.predicate(percent(self.error))} at {money.full(self.cost)}"
         if self.is_todays_policy:
             return f"costs {money.full(self.cost)} as before{_ASSUMED * self.is_today_default}"
         at = self._describe_errors(today, money, error_kind)

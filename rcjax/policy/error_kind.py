@@ -29,7 +29,7 @@ SCORES = "scores"
 class ErrorKind:
     """A kind of error, with its words for sentences, tables and figures.
 
-    >>> ERRORS.noun, ERRORS.does("3.0 %"), Scores(10.0).error_kind.does("3 %")
+    >>> ERRORS.noun, ERRORS.predicate("3.0 %"), Scores(10.0).error_kind.predicate("3 %")
     ('error', 'errs on 3.0 %', 'loses 3 % of the score')
     """
 
@@ -46,7 +46,7 @@ class ErrorKind:
     answers: str = ""
     """Noun for a number of counted answers: "wrong answers"; empty for a score, of which a part is lost."""
 
-    def does(self, share: str) -> str:
+    def predicate(self, share: str) -> str:
         """Return the predicate of a sentence, for a share in words."""
         return f"{self.verb} {share}{self.after}"
 
@@ -91,7 +91,7 @@ class Reference(Record):
     def error_kind(self) -> ErrorKind:
         """The kind of error, with its words.
 
-        >>> Reference("large").error_kind.does("3.0 %")
+        >>> Reference("large").error_kind.predicate("3.0 %")
         'differs from large on 3.0 %'
         """
         if self.counts == "errors":
@@ -139,7 +139,7 @@ class Scores(Record):
     def error_kind(self) -> ErrorKind:
         """The kind of error, with its words.
 
-        >>> Scores(10.0).error_kind.does("3.0 %")
+        >>> Scores(10.0).error_kind.predicate("3.0 %")
         'loses 3.0 % of the score'
         """
         return ErrorKind("score lost", "loses", "a full score lost", "mean score", " of the score")

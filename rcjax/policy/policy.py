@@ -109,7 +109,7 @@ class AbstractPolicy:
 
         Args:
             query: id of the query.
-            position: current position of a service; by default the ladder's own.
+            position: current position of a service, from 0 to the last rung; by default the ladder's own.
             segment: segment of the query, if the policy has segments.
         """
         return self.rungs[self.draw_rung(query, position)].for_segment(segment)
@@ -161,9 +161,10 @@ class AbstractPolicy:
 
         Args:
             query: id of the query.
-            position: current position of a service; by default the ladder's own.
+            position: current position of a service, from 0 to the last rung; by default the ladder's own.
         """
-        low, share = divmod(self.position if position is None else position, 1)
+        place = self.position if position is None else number(position, "position", 0.0, len(self.rungs) - 1.0)
+        low, share = divmod(place, 1)
         lot = 1.0 if not share else random.random() if query is None else hash_to_uniform("rung", query)
         return int(low) + (lot < share)
 

@@ -152,7 +152,7 @@ class Report:
         advice = advise(self.policy, self.fresh or self.promised, self.money, self.log.error_kind, self.spec.match)
         names = ("error", "error_low", "error_high", "level")  # a report has intervals
         error, low, high, level = (float(self.policy.expected[name] or 0.0) for name in names)
-        errs = self.log.error_kind.does(
+        errs = self.log.error_kind.predicate(
             f"{percent(error)} ({100 * level:.0f} % interval {format_interval([low, high])} %)"
         )
         errs += "".join(f" ({note})" for note in note_predicted(self.frontier))

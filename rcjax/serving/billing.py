@@ -22,7 +22,7 @@ from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.serving.call_log import Call, CallLog, Charge
 from rcjax.serving.failures import CascadeWarning, NotCoveredError
-from rcjax.serving.totals import LOCK_SECONDS, SYNC_SECONDS, Ledger, QueryCount, Total, TotalsFile, TotalStore
+from rcjax.serving.totals import LOCK_WAIT_SECONDS, SYNC_SECONDS, Ledger, QueryCount, Total, TotalsFile, TotalStore
 
 _SECONDS_BETWEEN_WARNINGS = 60.0  # between two warnings of expensive answers
 
@@ -169,8 +169,8 @@ class SharedBill:
         if self.bill is None or client is None or self._is_spending_unknown:
             return self.position
         now = time.time()
-        client_bill_now = client_bill(self.bill, self._clients.get(client), now)
-        return 0.0 if client_bill_now is None else client_bill_now.position(self._costs, now)
+        current_bill = client_bill(self.bill, self._clients.get(client), now)
+        return 0.0 if current_bill is None else current_bill.position(self._costs, now)
 
     @property
     def balance(self) -> float | None:
@@ -228,18 +228,18 @@ class SharedBill:
             yield candidates[index]
 
     @contextmanager
-    def reserve_shadow(self, cost: float) -> Iterator[bool]:
+    def reserve_if_covered(self, cost: float) -> Iterator[bool]:
         """Put aside the money for shadow calls until their end; yield False if the period's money does not cover it."""
         is_covered = self._can_reserve(cost)
         with self.reserve(cost if is_covered else 0.0):
             yield is_covered
 
-    def try_reserve(self, cost: float, client: str | None = None) -> AbstractContextManager[bool]:
+    def reserve_for_fallback(self, cost: float, client: str | None = None) -> AbstractContextManager[bool]:
         """Return a context that yields whether a client's bill allows a further cost, which it then puts aside."""
         bill = self.bill if client is None else self._clients.get(client)
         if not isinstance(self.bill, PeriodBill) and bill is not None and not bill.target_cost(time.time()):
             return nullcontext(False)
-        return self.reserve_shadow(cost)
+        return self.reserve_if_covered(cost)
 
     def reserve(self, cost: float) -> AbstractContextManager[object]:
         """Put aside the money for calls whose cost may exceed the money left."""
@@ -262,9 +262,9 @@ class SharedBill:
         if self.bill is not None and calls:
             cost = math.fsum(call.cost for call in calls)
             now = time.time()
-            client_bill_now = None if client is None else client_bill(self.bill, self._clients.get(client), now)
-            if client is not None and client_bill_now is not None:
-                self._clients[client] = client_bill_now.after_query(cost, expected, now)
+            current_bill = None if client is None else client_bill(self.bill, self._clients.get(client), now)
+            if client is not None and current_bill is not None:
+                self._clients[client] = current_bill.after_query(cost, expected, now)
             self.bill = self.bill.after_query(cost, expected, now)
             self._record(cost, 1)
             self._forward_cost(cost)
@@ -383,7 +383,7 @@ class SharedBill:
         assert totals is not None
         is_down = isinstance(totals, Ledger) and totals.down_since is not None
         try:
-            totals.sync(LOCK_SECONDS if waits and not is_down else 0.0)
+            totals.sync(LOCK_WAIT_SECONDS if waits and not is_down else 0.0)
         except OSError as problem:
             assert isinstance(totals, TotalsFile)  # a ledger raises nothing
             if self._is_spending_unknown and not was_unknown:

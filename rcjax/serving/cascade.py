@@ -69,7 +69,7 @@ class ServiceOptions:
             so it is not requested again.
         retries: retries of a request after 408, 409, 429, another 5xx, or a connection that fails or is lost.
         shadow: share of queries that go to all models, or their number in a period
-            (`rcjax.serving.ShadowRate.of("200/week")`). These shadow queries are a fair sample to tune on. The
+            (`rcjax.serving.ShadowRate.parse("200/week")`). These shadow queries are a fair sample to tune on. The
             `shadow_share` of the replaced cascade continues its traffic count. No answer waits for the added calls,
             which have slots of their own; while 16 shadow queries per slot are under way, no other is drawn.
         salt: a secret for the draws of shadow queries and rungs, beside a query's id and text. Without it, clients who
@@ -381,7 +381,7 @@ class Cascade:
     def _reserve_shadow(self, query: Query, policy: Policy) -> Iterator[bool]:
         """Put aside the money of the models beyond the policy; yield whether there is enough."""
         cost = self._estimate_sum(query, {*self.all_models}.difference(policy.models))
-        with self.billing.reserve_shadow(cost) as is_covered:
+        with self.billing.reserve_if_covered(cost) as is_covered:
             self._observe_shadow("asked" if is_covered else "no money")
             yield is_covered
 
@@ -514,7 +514,7 @@ class Cascade:
             with_failed = cost + math.fsum(call.cost for call in calls_of(exchanges))  # the bill has none of them yet
             try:
                 with (
-                    self.billing.try_reserve(with_failed, query.client) as is_covered,
+                    self.billing.reserve_for_fallback(with_failed, query.client) as is_covered,
                     reserve(cost),
                 ):
                     if not is_covered:

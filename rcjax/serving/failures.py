@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from traceback import extract_tb
@@ -226,7 +226,7 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
         return seconds if 0 <= seconds < math.inf else None
     try:
         date = parsedate_to_datetime(headers.get("retry-after", ""))
-        return max(0.0, (date - datetime.now(date.tzinfo)).total_seconds())
+        return max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
     except (TypeError, ValueError):
         return None
 

@@ -155,10 +155,10 @@ async def _limit_response(response: Any) -> None:
 
 
 class FairQueue:
-    """A fair queue: once in `every` iterations of the event loop, resumes the first `number` waiting tasks."""
+    """A fair queue, which resumes its first `tasks_per_turn` tasks once in `iterations_per_turn` of the event loop."""
 
-    def __init__(self, number: int = 1, every: int = 1) -> None:
-        self._number, self._every = number, every
+    def __init__(self, tasks_per_turn: int = 1, iterations_per_turn: int = 1) -> None:
+        self._tasks_per_turn, self._iterations_per_turn = tasks_per_turn, iterations_per_turn
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._iteration = 0
 
@@ -172,8 +172,8 @@ class FairQueue:
         await turn
 
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._iteration = (self._iteration + 1) % self._every
-        left = 0 if self._iteration else self._number
+        self._iteration = (self._iteration + 1) % self._iterations_per_turn
+        left = 0 if self._iteration else self._tasks_per_turn
         while left and self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():  # its task may be cancelled
@@ -317,9 +317,9 @@ async def _post(
 ) -> AsyncIterator[Any]:
     """Send a request, with retries, and yield the response, unread if it streams.
 
-    The usage counts the request as under way. Each attempt takes a slot; a back-off takes none. Retries of
-    the client would hide what each attempt costs.
-    `chat.completions.create` would convert each part of a request by its type hints, and build objects of a reply.
+    The usage counts the request as under way. Each attempt takes a slot; a back-off takes none. Retries are made here,
+    because those of the client would hide what each attempt costs. `post` is used in place of
+    `chat.completions.create`, which converts each part of a request by its type hints and builds objects of a reply.
     """
     client: Any = request.api_client
     fields = {name: value for name, value in request.options.items() if name not in _POST_NAMES}

@@ -95,7 +95,7 @@ class ShadowRate:
         every: the period: day, week or month.
         workers: number of processes that share the queries equally.
 
-    >>> ShadowRate.of("200/week"), str(ShadowRate.of("200/week"))
+    >>> ShadowRate.parse("200/week"), str(ShadowRate.parse("200/week"))
     (ShadowRate(queries=200.0, every='week', workers=1), '200 queries a week')
     """
 
@@ -104,7 +104,7 @@ class ShadowRate:
     workers: int = 1
 
     @classmethod
-    def of(cls, text: str) -> ShadowRate:
+    def parse(cls, text: str) -> ShadowRate:
         """Read a rate from a text such as 200/week. Raises ValueError for an invalid one."""
         amount, every = split_per_period(text) or ("", "")
         try:
@@ -169,7 +169,7 @@ class ShadowCost(NamedTuple):
     """Models asked on shadow queries whose costs are not known yet."""
 
     @classmethod
-    def of(cls, policy: AbstractPolicy, models: Sequence[str]) -> ShadowCost:
+    def estimate(cls, policy: AbstractPolicy, models: Sequence[str]) -> ShadowCost:
         """Compute the cost of shadow queries that go to these models, from the costs that a policy records."""
         known = {name: money for rung in policy.rungs for name, money in rung.cost.items()}
         has_cost = policy.expected.get("cost") is not None  # a policy made by hand may have none

@@ -109,8 +109,8 @@ _BLOCK = 4096  # bytes by which the file grows
 SYNC_SECONDS = 1.0  # seconds between two readings of the payments of other processes
 _SECONDS_KEPT = 86_400  # seconds that a total is kept after its period, for clocks that are late or set back
 _SECONDS_KEPT_OF_MINUTES = 60  # the same for totals of minutes, which are many
-_LOCKED_SECONDS = 60.0  # seconds without the file's lock until a warning: another process may just be writing
-LOCK_SECONDS = 2.0  # seconds to wait for the file's lock: a healthy process holds it for less than a millisecond
+_UNKNOWN_AFTER_SECONDS = 60.0  # seconds without the file's lock until the spending counts as unknown: others may write
+LOCK_WAIT_SECONDS = 2.0  # seconds to wait for the file's lock: a healthy process holds it for less than a millisecond
 
 
 class TotalsFile:
@@ -150,7 +150,7 @@ class TotalsFile:
         """Return the total of a name in a period."""
         return self._totals.setdefault((name, every, bounds[1]), TotalInFile(self))
 
-    def sync(self, patience: float = LOCK_SECONDS) -> None:
+    def sync(self, patience: float = LOCK_WAIT_SECONDS) -> None:
         """Write the totals of this process, and read the totals of others; spending is unknown while this fails.
 
         Raises OSError on failure, and TimeoutError, a kind of it, if another process or thread holds the file's lock
@@ -165,7 +165,7 @@ class TotalsFile:
             finally:
                 self._sync_lock.release()
         except OSError as problem:
-            is_brief = isinstance(problem, TimeoutError) and start - self._synced_at < _LOCKED_SECONDS
+            is_brief = isinstance(problem, TimeoutError) and start - self._synced_at < _UNKNOWN_AFTER_SECONDS
             self.is_unknown = self.is_unknown or not is_brief
             raise
         self.is_unknown, self._synced_at = False, start

@@ -206,7 +206,7 @@ def test_a_share_of_a_ledger_divides_a_number_of_shadow_queries_alone(folder, ca
     settings = ServiceSettings({"policy": None}, folder / "models.toml", shadow=0.05)
     assert ReplicaOptions("redis://box", 0.2).apply_to(settings).share == 1.0
     assert "--share divides nothing: replicas of a ledger share the money" in " ".join(capsys.readouterr().err.split())
-    ReplicaOptions("redis://box", 0.2).apply_to(replace(settings, shadow=ShadowRate.of("200/week")))
+    ReplicaOptions("redis://box", 0.2).apply_to(replace(settings, shadow=ShadowRate.parse("200/week")))
     assert not capsys.readouterr().err
 
 

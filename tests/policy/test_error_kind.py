@@ -16,12 +16,12 @@ LARGE = Reference("large", "exact", "differences")
 
 def test_a_reference_and_scores_decide_what_is_counted():
     said = {
-        choose_error_kind(None, None).does("3 %"): "errs on 3 %",
-        choose_error_kind(LARGE, None).does("3 %"): "differs from large on 3 %",
-        choose_error_kind(Reference("large", counts="errors"), None).does("3 %"): "errs on 3 %",
-        choose_error_kind(Reference("large", counts="errors"), Scores()).does("3 %"): "loses 3 % of the score",
+        choose_error_kind(None, None).predicate("3 %"): "errs on 3 %",
+        choose_error_kind(LARGE, None).predicate("3 %"): "differs from large on 3 %",
+        choose_error_kind(Reference("large", counts="errors"), None).predicate("3 %"): "errs on 3 %",
+        choose_error_kind(Reference("large", counts="errors"), Scores()).predicate("3 %"): "loses 3 % of the score",
         recorded_error_kind({"scores": {"most": 10}}).noun: "score lost",
-        Reference("{0}\x1b%s").error_kind.does("3 %"): r"differs from {0}\x1b%s on 3 %",
+        Reference("{0}\x1b%s").error_kind.predicate("3 %"): r"differs from {0}\x1b%s on 3 %",
     }
     assert [*said] == [*said.values()]
 

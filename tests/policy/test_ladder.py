@@ -59,6 +59,12 @@ def test_a_query_draws_its_rung_by_the_documented_hash():
     assert 0.7 < np.mean(drawn) < 0.8
 
 
+@pytest.mark.parametrize("position", [-1, -1e-9, 2.5, 5.0, math.nan, math.inf, True])
+def test_a_position_off_the_ladder_is_refused(position):
+    with pytest.raises(ValueError, match="position: must be"):
+        LADDER.choose("q", position)
+
+
 def test_lots_of_queries_are_uniform_and_purposes_are_independent():
     lots = np.array([[hash_to_uniform(purpose, i) for i in range(20_000)] for purpose in ("rung", "shadow")])
     assert ((lots >= 0) & (lots < 1)).all()

@@ -200,7 +200,7 @@ def test_a_request_that_no_money_covers_takes_none_from_others(clock):
     with (
         billing.choose_and_reserve([1e6, 1e5], float) as cheapest,
         billing.choose_and_reserve([0.3, 0.02], float) as chosen,
-        billing.reserve_shadow(0.3) as is_covered,
+        billing.reserve_if_covered(0.3) as is_covered,
     ):
         assert (cheapest, chosen, is_covered) == (1e5, 0.3, True)
 
@@ -351,7 +351,7 @@ def test_queries_before_a_start_that_could_not_read_them_are_none_of_now(tmp_pat
     path = tmp_path / "calls.jsonl"
     first = Worker(path, today)
     ask(first, today, range(400))
-    monkeypatch.setattr(totals, "LOCK_SECONDS", 0.0)
+    monkeypatch.setattr(totals, "LOCK_WAIT_SECONDS", 0.0)
     with open(f"{path}.totals") as holder:
         files.fcntl.flock(holder, files.fcntl.LOCK_EX)
         with pytest.warns(CascadeWarning, match=LOCKED):

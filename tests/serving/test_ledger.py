@@ -294,7 +294,7 @@ def test_the_spending_of_a_client_or_policy_that_is_new_while_the_ledger_is_away
     assert billing.position == 0.0
     with (
         billing.choose_and_reserve(("dear", "cheap"), lambda _: 0.0) as candidate,
-        billing.reserve_shadow(0.0) as is_paid,
+        billing.reserve_if_covered(0.0) as is_paid,
     ):
         assert (candidate, is_paid) == ("cheap", False)
     tomorrow = LADDER.period.bounds(time.time() + 86_400.0)

@@ -5,7 +5,9 @@ import contextlib
 import json
 import os
 import socket
+import time
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 import openai
 import pytest
@@ -13,7 +15,7 @@ from helpers.chat_server import completion
 from openai._models import FinalRequestOptions
 
 from rcjax.serving import openai_client
-from rcjax.serving.failures import CallError, Failure
+from rcjax.serving.failures import CallError, Failure, read_retry_after
 from rcjax.serving.openai_client import CompletionRequest, complete, stream
 from rcjax.serving.usage import CallUsage
 
@@ -291,3 +293,15 @@ def test_openai_gets_its_newer_name_of_the_limit_on_tokens(base_url, name, monke
 
     asyncio.run(ask())
     assert {one: sent[0].get(one) for one in ("max_tokens", "max_completion_tokens") if one in sent[0]} == {name: 8}
+
+
+@pytest.mark.parametrize("zone", ["GMT", "+0000", "-0000", ""])
+def test_a_date_to_retry_at_is_in_utc_if_it_has_no_zone(zone, monkeypatch):
+    monkeypatch.setenv("TZ", "Etc/GMT-9")
+    time.tzset()
+    try:
+        later = datetime.now(UTC) + timedelta(seconds=100)
+        assert 90 < read_retry_after({"retry-after": f"{later:%a, %d %b %Y %H:%M:%S} {zone}"}) <= 100
+    finally:
+        monkeypatch.undo()
+        time.tzset()

@@ -85,11 +85,11 @@ def test_the_traffic_is_that_of_the_last_four_weeks_and_older_files_are_not_read
 @pytest.mark.parametrize("text", ["200/year", "/week", "0/week", "-3/day", "nan/day", "many"])
 def test_an_invalid_rate_is_refused(text):
     with pytest.raises(ValueError, match="give a share such as 5%, or queries and a period, such as 200/week"):
-        ShadowRate.of(text)
+        ShadowRate.parse(text)
 
 
 def test_a_shadow_query_costs_the_calls_that_the_policy_would_not_make():
-    cost = ShadowCost.of(LADDER, ("small", "middle", "large", "huge"))
+    cost = ShadowCost.estimate(LADDER, ("small", "middle", "large", "huge"))
     assert cost == (pytest.approx(0.02 + 0.05 + 0.3 - 0.1), pytest.approx(0.1), ("huge",))  # of 0.8 · 0.05 + 0.2 · 0.3
     assert cost.to_json(0.05)["share_of_bill"] == pytest.approx(0.05 * 2.7)
     assert cost.describe(0.05).endswith("13.5 % on top of what the policy costs, and what huge costs")

@@ -127,9 +127,9 @@ def vote_share(answers: Iterable[str | None], normalise: Callable[[str], str] = 
     return spellings[winner], votes[winner] / total
 
 
-_NUMBER = (  # not part of a range, a date or a longer number: its value, a percent sign, or a denominator
+_NUMBER = (  # not part of a range, a date or a longer number: its value, a percent sign, or a sign and a denominator
     r"(?<![\w.,/–-])(\d+(?:\.\d+)?|\.\d+)"
-    r"(?:\s*(%|percent\b|per cent\b)|\s*(?:/|out of)\s*(\d+(?:\.\d+)?))?(?!\w|/|\s*[–-]\s*\d|[.,]\d)"
+    r"(?:\s*(%|percent\b|per cent\b)|\s*(/|out of)\s*(\d+(?:\.\d+)?))?+(?!\w|/|\s*[–-]\s*\d|[.,]\d)"
 )
 
 
@@ -145,7 +145,8 @@ def stated_confidence(text: str) -> float:
 
     A number after the word "confidence" overrides others. Without that word, the number must be the only percentage or
     ratio, or the whole text. A bare number is a probability and needs a decimal point: "1" or "85" could be on any
-    scale. Raises SignalError for a text that states no confidence, several, or one outside [0, 1].
+    scale. Two numbers a/b that add up to 100, such as 50/50, are odds. Raises SignalError for a text that states
+    no confidence, several, or one outside [0, 1].
 
     >>> stated_confidence("The answer is 42. Confidence: 85/100"), stated_confidence("0.9")
     (0.85, 0.9)
@@ -154,7 +155,7 @@ def stated_confidence(text: str) -> float:
     statements = [_read_probability(*match.groups()) for match in _LABELLED.finditer(text)]
     if not statements:
         alone = _ANY.fullmatch(text.rstrip("."))
-        marked = [match for match in _ANY.finditer(text) if match[2] or match[3]]
+        marked = [match for match in _ANY.finditer(text) if match[2] or match[4]]
         statements = [_read_probability(*match.groups()) for match in ([alone] if alone else marked)]
     values = sorted({*statements})
     if len(values) == 1:
@@ -165,8 +166,10 @@ def stated_confidence(text: str) -> float:
     raise SignalError(f"the text states more than one confidence ({', '.join(f'{v:g}' for v in values)}): {advice}")
 
 
-def _read_probability(number: str, percent: str | None, total: str | None) -> float:
+def _read_probability(number: str, percent: str | None, sign: str | None, total: str | None) -> float:
     scale = 100.0 if percent else float(total) if total else 1.0
+    if sign == "/" and float(number) + scale == 100.0:  # odds, such as 50/50
+        scale = 100.0
     if not percent and not total and "." not in number and number != "0":
         raise SignalError(f'the confidence {number} could be on any scale: ask for "{number}%" or "0.…"')
     if not 0 < scale < math.inf or float(number) > scale:

@@ -60,7 +60,7 @@ class ServiceSettings:
     """Share of queries that all models are asked about, or a number in a period."""
     shadow_models: tuple[str, ...] = ()
     """Further models for shadow queries."""
-    follow: bool = True
+    follows: bool = True
     """Whether policies whose files say so move along their ladders; False: all keep their positions."""
     stops_at_budget: bool = False
     """Whether requests that the money for a period does not cover are refused."""
@@ -229,7 +229,9 @@ class Deployment:
     def shadow_cost(self) -> ShadowCost | None:
         """The expected cost of shadow queries; None without shadow queries, and before there is a policy."""
         return (
-            None if self.is_untuned or not self.shadow_models else ShadowCost.of(self.file_policy, self.shadow_models)
+            None
+            if self.is_untuned or not self.shadow_models
+            else ShadowCost.estimate(self.file_policy, self.shadow_models)
         )
 
     def describe_other_calls(self) -> Iterator[str]:
@@ -395,7 +397,7 @@ class CatalogMaker:
         called = {name: self._with_recorded_options(models[name], records.get(name, {})) for name in names}
         period = None if policy.period is None else replace(policy.period, money=policy.period.money * settings.share)
         cascade = Cascade(
-            with_following(policy, follows=policy.follows and settings.follow, period=period),
+            with_following(policy, follows=policy.follows and settings.follows, period=period),
             {model: self.api_client(entry) for model, entry in called.items()},
             log=self.log,
             models=called,

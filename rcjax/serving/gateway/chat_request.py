@@ -451,7 +451,7 @@ class BodyReader:
         ClientLeftError if the client disconnects.
         """
         length = headers.get("content-length", "")
-        if length.isdigit() and int(length) > self.limits.max_body:
+        if length.isdecimal() and int(length) > self.limits.max_body:
             raise self._too_large()
         parts: list[bytes] = []
         try:

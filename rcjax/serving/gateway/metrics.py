@@ -1,9 +1,9 @@
 """Metrics: figures that are counted as requests and calls end, and the page that Prometheus reads.
 
 Labels come from the operator's settings and from short lists here, so that clients and endpoints cannot add to them.
-The label `policy` is the name in the request: of a policy or of a model. Several workers
-count into files of one folder (prometheus-client's multiprocess mode), and each worker can give the figures of all.
-prometheus-client is imported late, because it looks for the folder when it is imported.
+The label `policy` is the name in the request: of a policy or of a model. Several workers count into files of one folder
+(prometheus-client's multiprocess mode), and each worker can give the figures of all. prometheus-client is imported
+late, because it looks for the folder when it is imported.
 """
 
 from __future__ import annotations

@@ -128,7 +128,8 @@ def _is_allowed_host(host: str, allowed: frozenset[str]) -> bool:
 
 _LOGGER = logging.getLogger("rcjax.serving")
 
-_LEFT = ApiError(499, "the client has left", "client_left")  # counted, and sent to nobody
+_CLIENT_LEFT = ApiError(499, "the client has left", "client_left")  # counted, and sent to nobody
+_STOPPED = ApiError(503, "the service is shutting down: retry", "service_stopped")
 
 STOPPING = "rcjax is stopping"  # in the state of requests after the signal to stop
 
@@ -274,7 +275,7 @@ class Gateway:
                     await cancel_on_disconnect(handler.answer(), receive, responder)
             self.metrics.count_response(client.name, 200)
         except ClientLeftError:
-            self.count_refusal(_LEFT, client)
+            self.count_refusal(_CLIENT_LEFT, client)
         except ApiError as problem:
             self.count_refusal(problem, client)
             await responder.send_error(problem, ids)
@@ -335,9 +336,6 @@ class Gateway:
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.limits.drain):
                 await gather_all(cascade.close() for cascade in [*self.cascades])
-
-
-_STOPPED = ApiError(503, "the service is shutting down: retry", "service_stopped")
 
 
 class _CompletionRoute:

@@ -324,8 +324,8 @@ def best_point(
             abstaining = "" if abstain_price is None else f", an abstention counted as {100 * abstain_price:.4g} %"
             least, most = distinct_percentages(float(penalty.min()), value)
             advice = f"give --max-error {_round_up(100 * float(penalty.min()))}% or more"
-            best = f"the best {error_kind.does(least)}{abstaining}"
-            raise InfeasibleError(f"no cascade {error_kind.does(most)} or less; {best}: {advice}")
+            best = f"the best {error_kind.predicate(least)}{abstaining}"
+            raise InfeasibleError(f"no cascade {error_kind.predicate(most)} or less; {best}: {advice}")
         return int(np.lexsort((penalty, np.where(penalty <= limit, cost, np.inf)))[0])
     return int(np.argmin(penalty + target.lam * cost))
 

@@ -332,7 +332,7 @@ class PrimaryFigure:
     def describe_rate(self, error_kind: ErrorKind) -> str:
         """Describe an error in words, with the price of an abstention if there is one."""
         counted = "" if self.abstain_price is None else f" (an abstention counts as {100 * self.abstain_price:.4g} %)"
-        return f"{error_kind.does(percent(self.observed))}{counted}"
+        return f"{error_kind.predicate(percent(self.observed))}{counted}"
 
     @property
     def gap(self) -> float:

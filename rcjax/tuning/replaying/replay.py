@@ -118,7 +118,7 @@ class ReferenceDifference(NamedTuple):
         if self.errs is None:
             unknown = f"how often it errs cannot be known without labels: {self.reference} may be wrong itself"
             return f"{differs}; {unknown}, and an answer that differs may be right (rcjax label draws some to label)"
-        return f"{differs}, {self.error_kind.does(_percent(self.errs))}"
+        return f"{differs}, {self.error_kind.predicate(_percent(self.errs))}"
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values: each share with its standard error, and the ends of the interval."""

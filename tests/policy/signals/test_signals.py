@@ -177,6 +177,9 @@ def test_votes_read_the_samples_of_a_reply():
         ("The answer is 42 of 100 things.\nConfidence: 0.7", 0.7),
         ("Confidence: 85% (85/100)", 0.85),
         ("8 out of 10", 0.8),
+        ("It's 50/50.", 0.5),
+        ("Confidence: 30/70", 0.3),
+        ("50 out of 50", 1.0),
         ("0", 0.0),
     ],
 )
@@ -196,6 +199,7 @@ def test_percentages_and_decimals_agree(number):
     [
         ("Confidence: high", "states no confidence"),
         ("70-80%", "states no confidence"),
+        ("Confidence 95%-99%", "states no confidence"),
         ("1,000%", "states no confidence"),
         ("12/10/2020", "states no confidence"),
         ("I am 85% sure; 10% of people know", r"more than one confidence \(0\.1, 0\.85\)"),

@@ -53,6 +53,16 @@ def test_stalled_bodies_keep_no_client_out():
         until(lambda: len(service.app.state.gateway.body_reader._arriving) == 7)
 
 
+@pytest.mark.parametrize("length", ["²", "-1", "x", ""])
+def test_a_length_that_is_no_number_is_ignored(length):
+    async def whole():
+        return {"type": "http.request", "body": b"y"}
+
+    body_reader = BodyReader(RequestLimits())
+    with body_reader.open_memory() as held:
+        assert asyncio.run(body_reader.read(whole, Headers({"content-length": length}), held)) == b"y"
+
+
 def test_a_dropped_body_is_not_answered_even_if_its_last_part_is_there():
     """The bytes of a dropped body no longer count."""
 

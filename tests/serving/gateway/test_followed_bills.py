@@ -77,7 +77,7 @@ def test_money_for_a_period_is_shared_by_the_file_of_totals():
         log.close()
         # A replica that is asked nothing knows what the others spend.
         until(lambda: figure(service, "period_left") <= money - 1.99 * cost.sum())
-    with gateway(policy, behave, follow=False) as service:
+    with gateway(policy, behave, follows=False) as service:
         assert ask(service, ["fixed"])[0, 1] == 1.5
     needs = pytest.raises(ValueError, match=r"its budget is for each month.*give --log")
     with needs, gateway(policy, behave, log=None):

@@ -96,7 +96,7 @@ def test_a_policy_that_has_not_changed_stays_and_no_log_is_read_again(line, monk
     read = []
     monkeypatch.setattr(shadow, "queries_per_day", lambda *_, policy: read.append(policy))
     policies = {"one": alone("small"), "two": make_policy()}
-    with gateway(policies, answers, shadow=ShadowRate.of("200/week")) as service:
+    with gateway(policies, answers, shadow=ShadowRate.parse("200/week")) as service:
 
         def cascades():
             return {name: one.cascade for name, one in service.app.state.gateway.catalog.policies.items()}

@@ -170,7 +170,7 @@ def test_the_possible_cost_of_a_request_is_reserved_before_it_is_answered(fields
             assert {reply.status for reply in replies} == {200}
             assert spent(service) <= MONEY + 60 * (100 * 3 / 1e6 + cheapest)
         billing = service.app.state.gateway.catalog.policies["policy"].cascade.billing
-        with billing.reserve_shadow(max(billing.money_left, 0.0)) as nothing_is_put_aside:
+        with billing.reserve_if_covered(max(billing.money_left, 0.0)) as nothing_is_put_aside:
             assert nothing_is_put_aside is (billing.money_left > 0)
 
 
@@ -253,14 +253,14 @@ def test_a_shadow_query_reserves_no_model_of_its_rung_twice(tmp_path, monkeypatc
     cost = {name: rung.cost[name] for rung in policy.rungs for name in rung.models}
     whole = make_policy(cost=cost, expected=policy.rungs[-1].expected)
     policy = replace(policy, rungs=(policy.rungs[0], whole), position=1.0)
-    amounts, reserve = [], SharedBill.reserve_shadow
+    amounts, reserve = [], SharedBill.reserve_if_covered
 
     def note(billing, cost):
         amounts.append((cost, math.fsum(billing._reserved.values())))
         return reserve(billing, cost)
 
     monkeypatch.setattr(Ladder, "draw_rung", lambda *_: 1)
-    monkeypatch.setattr(SharedBill, "reserve_shadow", note)
+    monkeypatch.setattr(SharedBill, "reserve_if_covered", note)
     log = tmp_path / "calls.jsonl"
     with gateway(policy, behave, shadow=1.0, log=log) as service:
         service.ask()
