@@ -440,6 +440,7 @@ def advise(
     money: Money,
     error_kind: ErrorKind = ERRORS,
     margin: float | None = None,
+    kept: str = "",
 ) -> str:
     """Return the advice on a policy in a sentence: to use it, keep it or not use it, and what this changes.
 
@@ -452,6 +453,7 @@ def advise(
         money: unit of the amounts.
         error_kind: kind of error, with its words.
         margin: tolerated error above today's that the policy was tuned for; None for another target.
+        kept: why the tuning kept today's, perhaps after until when, such as " until July: …"; empty if it did not.
     """
     if (rival := preferred_rival(policy, comparison)) is not None:
         return comparison.prefer(rival, describe_rungs(policy), money, error_kind)
@@ -460,7 +462,8 @@ def advise(
     where = f"on {comparison.n_queries:,} fresh queries " if comparison.fresh else "by this log "
     where = "" if comparison.is_todays_policy and not comparison.fresh else where
     named = describe_rungs(policy, thresholds=verb == "do not use")  # a policy tuned again may differ in these alone
-    return f"{verb} {named}: {where}it {comparison.headline(money, error_kind)}"
+    until, _, why = kept.partition(": ")
+    return f"{verb} {named}{until}: {where}it {comparison.headline(money, error_kind)}{f'; {why}' * bool(why)}"
 
 
 def preferred_rival(policy: AbstractPolicy, comparison: Comparison) -> Rival | None:
