@@ -420,7 +420,7 @@ def context(report: Report) -> dict[str, Any]:
         "script": Markup(folder.joinpath("page.js").read_text("utf-8")),
         "source": PurePath(report.log.source).name,
         "described": report.log.describe().removeprefix(f"{report.log.source}: "),
-        "legend": LEGEND[report.fresh is not None],
+        "legend": LEGEND[report.fresh is not None].partition("; at worst")[0],  # the headline says where each holds
         "optimism": None if report.fresh else report.promised.describe_optimism(),
         "headline": report.headline().replace(" %", "\u00a0%"),
         "drawing": Markup(drawing),
