@@ -240,7 +240,7 @@ def _show_tuning(tuned: Tuned, out: Path | None, is_complete: bool) -> None:
     if is_complete:  # else there is a problem
         advised = tuned.policy and tuned.comparison and preferred_rival(tuned.policy, tuned.comparison)
         example = None if tuned.target else example_budget([row["cost"] for row in rows])
-        _show_next(out, example, advised.subject if advised else "")
+        _show_next(out, example, advised.subject if advised else "", needs_labels=tuned.kept.startswith(" until"))
 
 
 @escape_arguments
@@ -387,9 +387,10 @@ def _policy_texts(tuned: Tuned) -> dict[str, Any]:
     money_note = None if period is None else f"a service keeps to {period} (UTC), for {tuned.spec.queries}"
     return {
         "advice": f"{capitalised(str(tuned.advice))}.",
-        "notes": list(tuned.notes),
+        "notes": [note for note in tuned.notes if not note.endswith(tuned.kept or "\n")],  # the advice has that
         "money": money_note,
         "aim": aim if period is None else f"at most {period}",
+        "unadvised": "not advised: " * (preferred_rival(tuned.policy, tuned.comparison) is not None),
         "watching": _describe_watching(tuned.policy, tuned.spec.queries),
     }
 
@@ -419,7 +420,7 @@ def _show_policy(
     screen.print(comparison_table(compared, money, error_kind.noun, is_expected=True))
     screen.print(LEGEND[False])
     screen.hang("note", *texts["notes"])
-    screen.print(f"\nPolicy for your target ({texts['aim']}):", style="bold")
+    screen.print(f"\nPolicy for your target ({texts['unadvised']}{texts['aim']}):", style="bold")
     lines = cascade_lines(policy)
     for line in lines:
         screen.print(line)
@@ -440,17 +441,22 @@ def _show_policy(
 
 
 @escape_arguments
-def _show_next(policy: Path | None, budget: str | None, advised: str) -> None:
+def _show_next(policy: Path | None, budget: str | None, advised: str, *, needs_labels: bool) -> None:
     """Print the file of the policy, if it is written, and the next step.
 
-    `budget` is an example without a target; `advised` names the rival that is advised in place of the policy, if any.
+    `budget` is an example without a target; `advised` names the rival that is advised in place of the policy, if any;
+    `needs_labels`: more labels might show a cheaper policy.
     """
     screen = Screen()
     if policy is not None:
-        instead = f": the tuned one, not {advised} as advised" if advised else ""
+        instead = f" all the same: the tuned one, not {advised}, which is advised" if advised else ""
         screen.print_path(f"Policy written to {policy}{instead}")
+    if needs_labels:
+        screen.next_step("log and label as many queries more as said above, then run the same command again")
+    elif policy is not None:
         evaluate = command("evaluate", policy, "NEW_LOG.csv")
-        screen.next_step("before you deploy it, is it as good on queries that are not in this log?", evaluate)
+        when = "before you deploy it against this advice" if advised else "before you deploy it"
+        screen.next_step(f"{when}, is it as good on queries that are not in this log?", evaluate)
     elif budget is not None:
         target = f"a target, such as --budget {budget}"
         screen.next_step(f"the same command with {target}, and --out policy.json, chooses a policy")

@@ -46,9 +46,9 @@ _RISEN = 0.02  # rise of a bill since the tuning that gets a note if today's has
 #: Where the upper limit of a difference holds, by whether the queries are fresh (`upper_after_choice`).
 WORST: Mapping[bool, str] = {True: "at worst (95 %)", False: "at worst (in 9 logs of 10)"}
 
-#: What screens and pages say of ±, of ranges in brackets and of "at worst", by whether the queries are fresh.
+#: What screens and pages say of ±, of ranges (a–b) and of "at worst", by whether the queries are fresh.
 LEGEND: Mapping[bool, str] = {
-    fresh: f"± is one standard error; in brackets, 90 % intervals; at worst: in {often}"
+    fresh: f"± is one standard error; (a–b): a 90 % interval; at worst: in {often}"
     for fresh, often in ((True, "95 %"), (False, "9 logs of 10"))
 }
 
@@ -365,15 +365,15 @@ class Comparison(Record):
         return f"{advice} it does as well within chance, for no more money{simpler}; {would} {of_policy}"
 
     def describe_optimism(self) -> str | None:
-        """Say that the policy's error includes optimism, beside errors that do not; None if it shows no optimism.
+        """Say by how much the policy's error was raised for optimism; None if it shows no optimism.
 
         >>> print(Comparison(0.186, 1e-4, 300, False, (), replayed_error=0.183).describe_optimism())
-        18.6 % includes optimism, the other errors do not; replay: 18.3 %
+        18.6 % is the 18.3 % on these queries raised for optimism: the policy was chosen on them, the others were not
         """
         if self.replayed_error is None or not float(f"{self.error - self.replayed_error:.3f}") > 0:
             return None
-        shown = f"{percent(self.error)} includes optimism, the other errors do not"
-        return f"{shown}; replay: {percent(self.replayed_error)}"
+        raised = f"{percent(self.error)} is the {percent(self.replayed_error)} on these queries raised for optimism"
+        return f"{raised}: the policy was chosen on them, the others were not"
 
     def rows(self, money: Money) -> list[tuple[str, str, str, str]]:
         """Return a table of the policy and its rivals: name, money, error, the policy's error minus the rival's."""
@@ -440,6 +440,7 @@ def advise(
     money: Money,
     error_kind: ErrorKind = ERRORS,
     margin: float | None = None,
+    kept: str = "",
 ) -> str:
     """Return the advice on a policy in a sentence: to use it, keep it or not use it, and what this changes.
 
@@ -452,6 +453,7 @@ def advise(
         money: unit of the amounts.
         error_kind: kind of error, with its words.
         margin: tolerated error above today's that the policy was tuned for; None for another target.
+        kept: why the tuning kept today's, perhaps after until when, such as " until July: …"; empty if it did not.
     """
     if (rival := preferred_rival(policy, comparison)) is not None:
         return comparison.prefer(rival, describe_rungs(policy), money, error_kind)
@@ -460,7 +462,8 @@ def advise(
     where = f"on {comparison.n_queries:,} fresh queries " if comparison.fresh else "by this log "
     where = "" if comparison.is_todays_policy and not comparison.fresh else where
     named = describe_rungs(policy, thresholds=verb == "do not use")  # a policy tuned again may differ in these alone
-    return f"{verb} {named}: {where}it {comparison.headline(money, error_kind)}"
+    until, _, why = kept.partition(": ")
+    return f"{verb} {named}{until}: {where}it {comparison.headline(money, error_kind)}{f'; {why}' * bool(why)}"
 
 
 def preferred_rival(policy: AbstractPolicy, comparison: Comparison) -> Rival | None:

@@ -149,7 +149,8 @@ class Report:
 
     def headline(self) -> str:
         """Return the advice and the change from today's in sentences, by the fresh queries if there are any."""
-        advice = advise(self.policy, self.fresh or self.promised, self.money, self.log.error_kind, self.spec.match)
+        how = self.log.error_kind, self.spec.match, self.tuned.kept
+        advice = advise(self.policy, self.fresh or self.promised, self.money, *how)
         names = ("error", "error_low", "error_high", "level")  # a report has intervals
         error, low, high, level = (float(self.policy.expected[name] or 0.0) for name in names)
         errs = self.log.error_kind.predicate(
@@ -419,7 +420,7 @@ def context(report: Report) -> dict[str, Any]:
         "script": Markup(folder.joinpath("page.js").read_text("utf-8")),
         "source": PurePath(report.log.source).name,
         "described": report.log.describe().removeprefix(f"{report.log.source}: "),
-        "legend": LEGEND[report.fresh is not None],
+        "legend": LEGEND[report.fresh is not None].partition("; at worst")[0],  # the headline says where each holds
         "optimism": None if report.fresh else report.promised.describe_optimism(),
         "headline": report.headline().replace(" %", "\u00a0%"),
         "drawing": Markup(drawing),
@@ -490,8 +491,8 @@ def _point(report: Report, target: Target, policy: AbstractPolicy) -> dict[str, 
         cascades.append(f"{share}: {cascade}" if len(parts) > 1 else cascade)
     seconds = expected.get("seconds")
     tail = f"; {format_number(expected['seconds_p95'])} or less for 95 %" if expected.get("seconds_p95") else ""
-    margin = report.spec.match if policy is report.policy else None
-    advice = advise(policy, comparison, money, report.log.error_kind, margin)
+    margin, kept = (report.spec.match, report.tuned.kept) if policy is report.policy else (None, "")
+    advice = advise(policy, comparison, money, report.log.error_kind, margin, kept)
     single = comparison.single
     if (pays := comparison.describe_error_costs(report.log.error_kind)) is not None:
         advice += f". {capitalised(pays)}"

@@ -70,6 +70,9 @@ _RISE = 1e-9  # least rise of the cost from one rung to the next, as a share of 
 
 _MAX_LABELS = 100_000  # notes do not ask for more labels: nobody will give so many
 
+#: Beginning of the note on why today's stays.
+STAYS = "today's stays"
+
 _MORE_LABELS = 4  # multiple of the labels for which a note says what they might show: half the standard errors
 
 
@@ -195,12 +198,15 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     noun = "query" if log.hand_labels is None else "labelled query"
     why = f"no cheaper policy is shown to keep to {format_points(margin)} on {count(differences.queries, noun)}"
     if needed is None:
-        hope = "and none is expected to with more labels: allow more, or log cheaper models"
+        hope = "none is expected to with more labels: allow more, or log cheaper models"
     elif needed > _MAX_LABELS:
         hope = f"and more than {_MAX_LABELS:,} labels would be needed: allow more, or log cheaper models"
-    else:
-        hope = f"and about {float(f'{needed:.2g}'):,.0f} labelled queries might"
-    return _keep_today(frontier, log, spec, f"{why}, {hope}")
+        return _keep_today(frontier, log, spec, f"{why}, and {hope}")
+    shown = differences.cheapest(margin, 1.001 * needed / differences.queries)
+    money = spec.money(np.asarray(log.cost, float).tolist())
+    which = "one does" if shown is None else f"one for {money.full(float(differences.cost[shown]))} does"
+    might = f"about {float(f'{needed - differences.queries:.2g}'):,.0f} more might show that {which}"
+    return _keep_today(frontier, log, spec, f"{why}; {might}", until=" until more is labelled")
 
 
 def _note_cheaper(differences: TodayDifferences, place: int, log: Log, spec: Spec) -> tuple[str, ...]:
@@ -216,7 +222,7 @@ def _note_cheaper(differences: TodayDifferences, place: int, log: Log, spec: Spe
     return (note,)
 
 
-def _keep_today(frontier: Frontier, log: Log, spec: Spec, why: str) -> TargetPolicy:
+def _keep_today(frontier: Frontier, log: Log, spec: Spec, why: str, until: str = "") -> TargetPolicy:
     """Return today's model or policy as the policy for a margin, and a note that says why.
 
     The policy in service gets the provenance of this tuning, and its figures on this log. Raises InfeasibleError if
@@ -233,7 +239,7 @@ def _keep_today(frontier: Frontier, log: Log, spec: Spec, why: str) -> TargetPol
         takes = float(seconds.p95 if spec.max_seconds.tail else seconds.mean)
         if takes > spec.max_seconds.seconds:
             raise InfeasibleError(f"{why}; today's would stay, and takes {takes:.3g} seconds")
-    return TargetPolicy(policy, notes=(f"today's stays: {why}",))
+    return TargetPolicy(policy, notes=(f"{STAYS}{until}: {why}",))
 
 
 def _with_figures(policy: AbstractPolicy, log: Log, level: float | None) -> AbstractPolicy:

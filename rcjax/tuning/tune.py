@@ -48,7 +48,7 @@ from rcjax.tuning.replaying.comparing import (
 )
 from rcjax.tuning.replaying.replay import Replay, replay
 from rcjax.tuning.search import SecondsFilter, make_search
-from rcjax.tuning.target_policy import TargetPolicy, policy_for_target, single_policy
+from rcjax.tuning.target_policy import STAYS, TargetPolicy, policy_for_target, single_policy
 
 _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models
 _UNSPENT = 0.1  # least unspent share of a budget that gets a note
@@ -116,11 +116,16 @@ class Tuned:
         return self.spec.money(np.asarray(self.model.cost, float).tolist())
 
     @property
+    def kept(self) -> str:
+        """Why today's stays, after until when if more labels may change that; empty if it does not stay."""
+        return next((note.removeprefix(STAYS) for note in self.notes if note.startswith(STAYS)), "")
+
+    @property
     def advice(self) -> str | None:
         """Advice in a sentence; None without a policy."""
         if self.policy is None or self.comparison is None:
             return None
-        return advise(self.policy, self.comparison, self.money, self.log.error_kind)
+        return advise(self.policy, self.comparison, self.money, self.log.error_kind, kept=self.kept)
 
     def policy_for(self, target: Target) -> AbstractPolicy:
         """Return the policy for another target on the same frontier; no guarantee is tested for it.

@@ -156,7 +156,7 @@ def test_tune_writes_a_policy_that_evaluate_reads(folder, tmp_path):
     shown = succeed("evaluate", policy, folder / "test.csv")
     assert "observed" in shown
     assert max(len(line) for line in shown.splitlines() if str(folder) not in line) <= 80
-    assert "in brackets, 90 % intervals" in shown
+    assert "(a–b): a 90 % interval" in shown
     assert "384 queries" in shown
     assert "the very log" not in shown
     assert "Next: keep the policy, or deploy it (rcjax serve --help); check again" in " ".join(shown.split())

@@ -11,7 +11,6 @@ from helpers.page_samples import MODELS, embedded, policy_for
 from helpers.timed_logs import timed_log
 
 import rcjax
-from rcjax.policy.comparison import advise
 from rcjax.policy.spec import Spec, Target
 from rcjax.report.page import _policies, context
 from rcjax.tuning.diagnostics.findings import worst_verdict
@@ -27,7 +26,7 @@ def test_a_page_without_a_target_opens_at_the_least_money_for_a_point_more_error
     assert not report.has_target
     assert report.start == Target("match", 0.01)
     assert report.aim == f"at most 1 point more error than {report.tuned.spec.today} alone"
-    assert report.headline().lower().startswith(advise(report.policy, report.promised, report.money).lower())
+    assert report.headline().lower().startswith(report.tuned.advice.lower())
     assert "beside" not in report.to_json()  # there is no other model that answers are compared with
     assert report.to_json()["target"] == {}
     assert "your target" not in report.to_html()
