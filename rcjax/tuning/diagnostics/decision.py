@@ -297,6 +297,8 @@ def _broken_promise(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log
     return f"{new_error}; the policy in service has {percent(old.mean())} there"
 
 
+_NOT_SHOWN = "not shown to keep the margin"  # title of a policy whose difference may exceed its margin
+
 _ABOVE_PLAN = FINDING_KINDS["error"].limits.doubtful  # rise of an error from which on a sentence mentions it
 
 
@@ -328,13 +330,13 @@ class DecisionGrounds(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Whether a margin is kept, or only not refuted, in words; empty beyond a limit, or without a margin."""
+        """Whether a margin is shown to be kept, in words; empty beyond a limit, or without a margin."""
         first, beyond = self.figures.in_order[0], {one.name for one in self.findings if one.verdict != "fine"}
         if self.repriced and beyond == {"cost"}:
             return "as expected but for prices"
         if not self.figures.has_margin or beyond:
             return ""
-        return f"the margin is {'kept' if first.upper <= first.expected else 'not refuted'}"
+        return _NOT_SHOWN if first.may_exceed else "the margin is kept"
 
     @property
     def else_has_changed(self) -> bool:
@@ -425,6 +427,14 @@ class DecisionGrounds(NamedTuple):
         return f"{few}; at this excess some {needed:,.0f}{f' in {WINDOW} weeks' * (self.looks == WEEKLY)} would"
 
     @property
+    def advice_on_margin(self) -> str:
+        """How many more queries would show that the margin is kept, if that is known."""
+        first = self.figures.in_order[0]
+        needed = 0.0 if first.gap >= 0 else first.n * (Z_ONE_SIDED_95 * first.se / first.gap) ** 2
+        more = f"about {float(f'{needed - first.n:.2g}'):,.0f} more" if needed > first.n else "more"
+        return f"to show that the margin is kept, log and label {more} queries like these, then check all together"
+
+    @property
     def doubted(self) -> PrimaryFigure:
         """The first figure that is doubtful; else the first."""
         figures = self.figures.in_order
@@ -457,7 +467,7 @@ class PolicyDecision:
     reasons: tuple[str, ...] = ()
     """Reasons against tuning again, or its gain, in words."""
     title: str = ""
-    """The state as screens print it: for a margin whether it is kept, or only not refuted; empty: as `state`."""
+    """The state as screens print it: for a margin whether it is shown to be kept; empty: as `state`."""
     cause: str = ""
     """What the log shows to have changed, in words; empty if nothing has."""
     gain: str = ""
@@ -537,6 +547,8 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
     elif state == "doubtful" and is_chance and not evidence.doubted.too_few_tuned_on:
         unlabelled = f"label the {count(evidence.unlabelled, 'query')} without a label"
         advice = f"{unlabelled if evidence.unlabelled else 'log and label more queries'}, then check all together"
+    elif evidence.title == _NOT_SHOWN:
+        advice = evidence.advice_on_margin
     else:
         advice = "keep the policy; check again with fresh queries, such as next week's"
     gain = replacement.describe_gain(evidence.error_kind) if replacement and tune_again and state != "doubtful" else ""

@@ -65,7 +65,7 @@ def test_changed_prices_are_named_with_their_factors(policy, logs):
     priced = with_provenance(policy, tuning={**policy.provenance["tuning"], "prices": prices})
     now = {name: Price(1.0, 2.0 if name == LARGE else 1.0) for name in MODELS}
     found = decision(priced, dataclasses.replace(logs[1], prices=now))
-    assert found.headline.startswith(f"prices have changed: {LARGE} (times 2.00). The margin is ")
+    assert found.headline.startswith(f"prices have changed: {LARGE} (times 2.00). Not shown to keep the margin: ")
 
 
 def test_no_model_beyond_the_budget_is_advised(logs):
