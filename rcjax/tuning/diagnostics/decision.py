@@ -494,7 +494,7 @@ class PolicyDecision:
 _SURELY_LESS = 0.975  # one-sided p-value of a rise, above which a figure is significantly less than expected
 
 
-_WOULD_LEARN = "a new policy would learn from what has changed"
+_WOULD_LEARN = "a new policy would learn the mistake, if there is one"
 
 
 def _advise_without_better(evidence: DecisionGrounds) -> str:
