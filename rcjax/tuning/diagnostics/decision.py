@@ -330,10 +330,12 @@ class DecisionGrounds(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Whether a margin is shown to be kept, in words; empty beyond a limit, or without a margin."""
+        """Whether only the cost is beyond its limit, or a margin is shown to be kept, in words; else empty."""
         first, beyond = self.figures.in_order[0], {one.name for one in self.findings if one.verdict != "fine"}
         if self.repriced and beyond == {"cost"}:
             return "as expected but for prices"
+        if beyond == {"cost"} and self.findings[1].verdict == "bad":
+            return "dearer than expected"
         if not self.figures.has_margin or beyond:
             return ""
         return _NOT_SHOWN if first.may_exceed else "the margin is kept"
@@ -363,6 +365,9 @@ class DecisionGrounds(NamedTuple):
                 rise = -math.inf if self.todays_rise is None else self.todays_rise
                 todays = ", and so are today's" * (rise > error.gap / 2)
                 parts.insert(1, f"errors are {100 * error.gap:.1f} points above plan{todays}")
+        if self.title == "dearer than expected":  # what is worse comes first
+            error_part, *others, money_part = parts
+            parts = [money_part.replace("it", "the policy", 1), error_part.replace("the policy", "it", 1), *others]
         return "; ".join(parts)
 
     def _describe_error(self, error: PrimaryFigure, finding: Finding) -> str:
@@ -467,7 +472,7 @@ class PolicyDecision:
     reasons: tuple[str, ...] = ()
     """Reasons against tuning again, or its gain, in words."""
     title: str = ""
-    """The state as screens print it: for a margin whether it is shown to be kept; empty: as `state`."""
+    """The state as screens print it: if only the cost is worse, or for a margin whether it is kept; else empty."""
     cause: str = ""
     """What the log shows to have changed, in words; empty if nothing has."""
     gain: str = ""
