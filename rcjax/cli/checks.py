@@ -124,10 +124,12 @@ def show_decision(
     """
     decision, window = document["decision"], document["window"]
     start = f"{action}. " if decision["tune_again"] and not decision["cause"] else ""
+    if action != "Tune again" and not (decision["tune_again"] or decision["cause"] or document["drifted"]):
+        start = "Keep the policy. "
     if start and decision["gain"] and action == "Tune again":
         start = f"Fine to keep; tuning again would {decision['gain']}. "
     screen.print(f"{start}{capitalised(decision['headline'])}.", style="bold")
-    if change:
+    if change and decision["state"] != ELSE_HAS_CHANGED:  # no figure counts before the labels are mended
         screen.print(f"{capitalised(change)}.")
     if window["since"]:
         screen.print(f"The deviation is largest from the week of {window['since']} on.")
@@ -161,6 +163,9 @@ def tune_and_retune(log: Path, test: Path, reading: LogOptions, spec: Spec, targ
     tune = command("tune", log, **reading.as_options() | spec.options_for(target), out=policy)
     return f"{tune} && {command('retune', policy, test, **retune_reading.as_options(), out=next_file(policy))}"
 
+
+#: The state in which labels, prompts or the provider may be to blame.
+ELSE_HAS_CHANGED = "something else has changed"
 
 #: The findings on the sample: their bad verdict is "biased".
 _BIASED = ("lacking answers", "labels")
@@ -424,6 +429,8 @@ def show_check(document: Mapping[str, Any], retune: str = "", money: Money | Non
         screen.print(window["described"])
     screen.print()
     show_decision(screen, document, change=document.get("change", ""))
+    if document["decision"]["state"] == ELSE_HAS_CHANGED:
+        findings = [finding for finding in findings if finding["verdict"] != "fine"]
     show_comparison(screen, document, money or choose_unit([0.0]), document["error_kind"])
     for finding in findings:
         if finding["verdict"] == "bad" and not finding["primary"] and finding["name"] not in _BIASED:

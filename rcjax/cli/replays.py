@@ -14,7 +14,7 @@ import typer
 
 from rcjax._base.figures import Money, capitalised, count, interval_half_width, percent
 from rcjax.cli.app import start_jax
-from rcjax.cli.checks import advise_next, compare_fresh, next_file, show_comparison, show_decision
+from rcjax.cli.checks import ELSE_HAS_CHANGED, advise_next, compare_fresh, next_file, show_comparison, show_decision
 from rcjax.cli.console import (
     LEVEL,
     Fact,
@@ -337,7 +337,7 @@ def retune(
     document = {"before": old.to_json(), "policy": new.to_json(), "replayed": replays, "check": check_document}
     document |= {"replacement": as_json_values(replacement.to_json()), "comparison": retuned.comparison.to_json()}
     change = retuned.comparison.headline(retuned.money, retuned.log.error_kind)
-    document |= {"change": f"it {change}", "remarks": remarks}
+    document |= {"change": f"it {change}", "remarks": remarks, "refused": grounds.refused and not anyway}
     document |= {"written": str(written_to)} if written_to else {}
     again = command("retune", policy, *(log or ()), **reading.as_options(), out=next_file(policy))
     step = (
@@ -415,7 +415,7 @@ class _Grounds:
             accepted = replacement.replaces(broken=renewed)
             return cls(accepted, bool(replacement.faults), replacement.describe(log.error_kind, broken=renewed))
         decision = check_document["decision"]
-        refused = decision["state"] in ("no fair sample", "something else has changed") or bool(replacement.faults)
+        refused = decision["state"] in ("no fair sample", ELSE_HAS_CHANGED) or bool(replacement.faults)
         return cls(decision["tune_again"], refused, decision["reasons"], decision["advice"])
 
     def write(self, policy: AbstractPolicy, out: Path, *, anyway: bool) -> tuple[Path | None, Exception | None]:
@@ -463,8 +463,9 @@ def _show_retuning(
     }
     screen.print(facts_table(short, money))
     screen.print("The new policy was tuned on these queries, where it looks a little better than it is.")
-    screen.print(f"What to expect of the new policy: {document['change']}.")
-    show_comparison(screen, document, money, noun)
+    if not document["refused"]:
+        screen.print(f"What to expect of the new policy: {document['change']}.")
+        show_comparison(screen, document, money, noun)
     screen.hang("note", *document["remarks"])
     if "written" in document:
         screen.print_path(f"Policy written to {document['written']}")

@@ -119,7 +119,7 @@ def name_first(
     if cause.models:
         advice = f"{_replace_changed(cause, usable, todays)}; {'or' if decision.tune_again else 'then'} {then}"
     elif cause.advice:
-        advice = f"{cause.advice}, then {then}"
+        advice = f"{cause.advice}, then {then}{': nothing better is shown yet' * (not decision.tune_again)}"
     if cause.in_costs and todays and (saved := 1 - todays[0].cost / todays[0].rivals[0].cost) > 0:
         clause = f"{clause}; the policy still saves {percent(saved, 0)}"
     return dataclasses.replace(decision, cause=clause, advice=advice, reasons=reasons)

@@ -301,6 +301,8 @@ def _broken_promise(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log
     return f"{new_error}; the policy in service has {percent(old.mean())} there"
 
 
+_NOT_SHOWN = "not shown to keep the margin"  # title of a policy whose difference may exceed its margin
+
 _ABOVE_PLAN = FINDING_KINDS["error"].limits.doubtful  # rise of an error from which on a sentence mentions it
 
 
@@ -332,13 +334,15 @@ class DecisionGrounds(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Whether a margin is kept, or only not refuted, in words; empty beyond a limit, or without a margin."""
+        """Whether only the cost is beyond its limit, or a margin is shown to be kept, in words; else empty."""
         first, beyond = self.figures.in_order[0], {one.name for one in self.findings if one.verdict != "fine"}
         if self.repriced and beyond == {"cost"}:
             return "as expected but for prices"
+        if beyond == {"cost"} and self.findings[1].verdict == "bad":
+            return "dearer than expected"
         if not self.figures.has_margin or beyond:
             return ""
-        return f"the margin is {'kept' if first.upper <= first.expected else 'not refuted'}"
+        return _NOT_SHOWN if first.may_exceed else "the margin is kept"
 
     @property
     def else_has_changed(self) -> bool:
@@ -365,6 +369,9 @@ class DecisionGrounds(NamedTuple):
                 rise = -math.inf if self.todays_rise is None else self.todays_rise
                 todays = ", and so are today's" * (rise > error.gap / 2)
                 parts.insert(1, f"errors are {100 * error.gap:.1f} points above plan{todays}")
+        if self.title == "dearer than expected":  # what is worse comes first
+            error_part, *others, money_part = parts
+            parts = [money_part.replace("it", "the policy", 1), error_part.replace("the policy", "it", 1), *others]
         return "; ".join(parts)
 
     def _describe_error(self, error: PrimaryFigure, finding: Finding) -> str:
@@ -429,6 +436,14 @@ class DecisionGrounds(NamedTuple):
         return f"{few}; at this excess some {needed:,.0f}{f' in {WINDOW} weeks' * (self.looks == WEEKLY)} would"
 
     @property
+    def advice_on_margin(self) -> str:
+        """How many more queries would show that the margin is kept, if that is known."""
+        first = self.figures.in_order[0]
+        needed = 0.0 if first.gap >= 0 else first.n * (Z_ONE_SIDED_95 * first.se / first.gap) ** 2
+        more = f"about {float(f'{needed - first.n:.2g}'):,.0f} more" if needed > first.n else "more"
+        return f"to show that the margin is kept, log and label {more} queries like these, then check all together"
+
+    @property
     def doubted(self) -> PrimaryFigure:
         """The first figure that is doubtful; else the first."""
         figures = self.figures.in_order
@@ -461,7 +476,7 @@ class PolicyDecision:
     reasons: tuple[str, ...] = ()
     """Reasons against tuning again, or its gain, in words."""
     title: str = ""
-    """The state as screens print it: for a margin whether it is kept, or only not refuted; empty: as `state`."""
+    """The state as screens print it: if only the cost is worse, or for a margin whether it is kept; else empty."""
     cause: str = ""
     """Change that the log shows, in words; empty without a change."""
     gain: str = ""
@@ -488,7 +503,7 @@ class PolicyDecision:
 _SURELY_LESS = 0.975  # one-sided p-value of a rise, above which a figure is significantly less than expected
 
 
-_WOULD_LEARN = "a new policy would learn from what has changed"
+_WOULD_LEARN = "a new policy would learn the mistake, if there is one"
 
 
 def _advise_without_better(evidence: DecisionGrounds) -> str:
@@ -542,6 +557,8 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
     elif state == "doubtful" and is_chance and not evidence.doubted.too_few_tuned_on:
         unlabelled = f"label the {count(evidence.unlabelled, 'query')} without a label"
         advice = f"{unlabelled if evidence.unlabelled else 'log and label more queries'}, then check all together"
+    elif evidence.title == _NOT_SHOWN:
+        advice = evidence.advice_on_margin
     else:
         advice = "keep the policy; check again with fresh queries, such as next week's"
     gain = replacement.describe_gain(evidence.error_kind) if replacement and tune_again and state != "doubtful" else ""

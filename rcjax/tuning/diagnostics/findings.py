@@ -345,6 +345,11 @@ class PrimaryFigure:
         return self.observed + Z_ONE_SIDED_95 * self.se
 
     @property
+    def may_exceed(self) -> bool:
+        """Whether a difference from a rival is not shown to be within its margin (one-sided, 95 %)."""
+        return self.rival is not None and not self.n_expected and self.upper > self.expected
+
+    @property
     def rise(self) -> float:
         """Observed minus expected figure, as a share of the expected figure."""
         return relative(self.observed, self.expected)

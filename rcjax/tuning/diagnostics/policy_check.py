@@ -182,12 +182,11 @@ class PolicyCheck:
     @property
     def verdict(self) -> FindingVerdict:
         """Verdict on the primary figures: "bad" if one has drifted or the log is no fair sample, "doubtful" if one may
-        have by chance."""
-        return (
-            "bad"
-            if self.decision.alarm
-            else worst_verdict(finding for finding in self.findings if finding.name in PRIMARY)
-        )
+        have by chance, or a margin is not shown to be kept."""
+        if self.decision.alarm:
+            return "bad"
+        worst = worst_verdict(finding for finding in self.findings if finding.name in PRIMARY)
+        return "doubtful" if worst == "fine" and self.difference and self.difference.may_exceed else worst
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as JSON values, without `followed` where it is None; None for NaN."""

@@ -55,7 +55,8 @@ def test_a_rise_of_all_costs_opens_the_decision_with_the_saving_that_stays(polic
     assert found.alarm
     assert found.cause.startswith("all models cost 1.9 times as much: check")
     assert " prices and lengths first; the policy still saves " in found.cause
-    assert found.advice == "check prices and lengths first, then check again"
+    assert found.advice == "check prices and lengths first, then check again: nothing better is shown yet"
+    assert found.headline.partition(". ")[2].startswith("Dearer than expected: the policy costs $")
     one = decision(policy, dearer(logs[1], np.where(np.array(logs[1].models) == LARGE, 3.0, 1.0)))
     assert one.cause == ""
 
@@ -65,7 +66,7 @@ def test_changed_prices_are_named_with_their_factors(policy, logs):
     priced = with_provenance(policy, tuning={**policy.provenance["tuning"], "prices": prices})
     now = {name: Price(1.0, 2.0 if name == LARGE else 1.0) for name in MODELS}
     found = decision(priced, dataclasses.replace(logs[1], prices=now))
-    assert found.headline.startswith(f"prices have changed: {LARGE} (times 2.00). The margin is ")
+    assert found.headline.startswith(f"prices have changed: {LARGE} (times 2.00). Not shown to keep the margin: ")
 
 
 def test_no_model_beyond_the_budget_is_advised(logs):

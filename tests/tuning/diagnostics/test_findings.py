@@ -166,7 +166,7 @@ def test_a_policy_as_good_replaces_only_a_policy_that_broke_its_promise():
 @pytest.mark.parametrize(
     ("gap", "title", "tail"),
     [
-        (0.004, "the margin is not refuted", ", at worst (95 %) 1.4 points more, over the margin of 1 point;"),
+        (0.004, "not shown to keep the margin", ", at worst (95 %) 1.4 points more, over the margin of 1 point;"),
         (0.0001, "the margin is kept", ", within the margin of 1 point;"),
         (-0.016, "the margin is kept", ";"),
         (0.02, "", ", over the margin of 1 point ("),
@@ -177,6 +177,7 @@ def test_a_margin_is_said_to_be_kept_only_if_its_upper_end_is_within_it(gap, tit
     assert found.title == title
     assert f"large alone on the same queries{tail}" in found.sentence
     assert found.headline.startswith(title or "doubtful")
+    assert ("log and label about 1,700 more queries" in found.advice) == (gap == 0.004)
 
 
 @pytest.mark.parametrize(("rise", "tail"), [(0.03, ", and so are today's;"), (0.0, ";"), (None, ";")])

@@ -110,7 +110,9 @@ def test_inverted_labels_are_no_kept_promise_although_todays_model_fails_as_well
     assert found.decision.headline.startswith(
         f"check the labels first: the surer {', '.join(MODELS)} are, the more often"
     )
-    assert found.decision.reasons == ("a new policy would learn from what has changed",)  # and no model is praised
+    assert found.decision.reasons == (
+        "a new policy would learn the mistake, if there is one",
+    )  # and no model is praised
 
 
 def test_a_difference_above_the_worst_of_the_tuning_is_an_alarm(logs):
