@@ -197,11 +197,11 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     needed = differences.labels_needed(margin)
     noun = "query" if log.hand_labels is None else "labelled query"
     why = f"no cheaper policy is shown to keep to {format_points(margin)} on {count(differences.queries, noun)}"
-    if needed is None:
-        hope = "none is expected to with more labels: allow more, or log cheaper models"
-    elif needed > _MAX_LABELS:
-        hope = f"and more than {_MAX_LABELS:,} labels would be needed: allow more, or log cheaper models"
-        return _keep_today(frontier, log, spec, f"{why}, and {hope}")
+    if needed is None or needed > _MAX_LABELS:
+        hope = "none is expected to with more labels"
+        if needed is not None:
+            hope = f"more than {_MAX_LABELS:,} labels would be needed"
+        return _keep_today(frontier, log, spec, f"{why}, and {hope}: allow more, or log cheaper models")
     shown = differences.cheapest(margin, 1.001 * needed / differences.queries)
     money = spec.money(np.asarray(log.cost, float).tolist())
     which = "one does" if shown is None else f"one for {money.full(float(differences.cost[shown]))} does"
