@@ -93,7 +93,7 @@ class Calibrator:
     coefficients: jax.Array  # (2,) intercept, slope
     smallest: jax.Array  # () the smallest finite ξ of the training log
     largest: jax.Array  # () the largest finite ξ of the training log
-    slope_p: jax.Array  # () two-sided p-value of the slope, by Wald's test
+    slope_p: jax.Array  # () p-value of the slope, by the likelihood ratio, or of a trend without one
     status: jax.Array  # () a `CalibrationStatus`
     transform: Transform = dataclasses.field(metadata={"static": True})
     stated: StatedValues | None = None  # None: the model states no values
@@ -198,6 +198,7 @@ def fit_calibrator(
         answered = answered & (logprob != NO_CONFIDENCE)
     xi = transform_confidence(jnp.where(answered, logprob, -1.0), transform)
     smallest, largest, separable = _find_ends(xi, correct, answered)
+    side = jnp.where(jnp.isfinite(xi), 0.0, jnp.sign(xi))
     xi = jnp.clip(xi, smallest, largest)
     weight = answered.astype(xi.dtype)
     target = jnp.where(answered, correct, 0).astype(xi.dtype)
@@ -205,7 +206,11 @@ def fit_calibrator(
     right, count = jnp.stack([target.sum(), weight.sum()])
 
     constant = (smallest == largest) | (right == 0) | (right == count)
-    coefficients, error, converged = _newton_logistic(xi, target, weight, separable)
+    coefficients, converged = _newton_logistic(xi, target, weight, separable)
+    score = coefficients[0] + coefficients[1] * xi
+    null = special.xlogy(right, right) + special.xlogy(count - right, count - right) - special.xlogy(count, count)
+    # Wald's test would find no slope where it is steep: its standard error explodes near separation.
+    ratio = (target * score - weight * jnp.logaddexp(score, 0)).sum() - null
     rate = (right + 0.5) / (count + 1)
     flat = jnp.stack([special.logit(rate), jnp.zeros_like(rate)])
     coefficients = jnp.where(constant, flat, coefficients)
@@ -215,7 +220,7 @@ def fit_calibrator(
         coefficients=coefficients,
         smallest=smallest,
         largest=largest,
-        slope_p=jnp.where(constant, 1.0, lax.erfc(jnp.abs(coefficients[1]) / error / np.sqrt(2))),
+        slope_p=lax.erfc(jnp.sqrt(jnp.where(constant, _trend(side, target, weight), jnp.maximum(ratio, 0.0)))),
         status=jnp.where(constant, CalibrationStatus.CONSTANT, status),
         transform=transform,
     )
@@ -226,6 +231,14 @@ def fit_calibrator(
     raw = jnp.where(all_answered, logprob, -1.0)
     stated = estimate_stated(raw, weight, right, values, calibrator.curve, coefficients[1])
     return dataclasses.replace(calibrator, stated=stated)
+
+
+def _trend(side: jax.Array, target: jax.Array, weight: jax.Array) -> jax.Array:
+    """Return half of Cochran and Armitage's statistic for a trend of the outcome (n,) over sides −1, 0 and 1 (n,)."""
+    count = jnp.maximum(weight.sum(), 1)
+    x, y = (weight * (each - (weight * each).sum() / count) for each in (side, target))
+    variances = (x * x).sum() * (y * y).sum()
+    return jnp.where(variances > 0, count * (x * y).sum() ** 2 / jnp.where(variances > 0, 2 * variances, 1.0), 0.0)
 
 
 def _find_ends(xi: jax.Array, correct: jax.Array, answered: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -291,7 +304,7 @@ def _penalised_likelihood(
 
 
 def _newton_logistic(xi: jax.Array, target: jax.Array, weight: jax.Array, firth: jax.Array) -> tuple[jax.Array, ...]:
-    """Fit a logistic regression, and return (coefficients (2,), standard error of the slope (), converged ()).
+    """Fit a logistic regression, and return (coefficients (2,), converged ()).
 
     Newton's method starts from zero on the standardised feature, and halves steps that lower the penalised likelihood.
     """
@@ -323,8 +336,8 @@ def _newton_logistic(xi: jax.Array, target: jax.Array, weight: jax.Array, firth:
     start = _Newton(-1, zero, -jnp.inf * unit, jnp.zeros((2, 2), z.dtype), zero, 0 * unit, unit, jnp.inf * unit)
     last = lax.while_loop(unfinished, try_step, start)
     # From the standardised feature back to ξ.
-    slope, error = last.beta[1] / spread, jnp.sqrt(jnp.maximum(last.inverse[1, 1], 0.0)) / spread
-    return jnp.stack([last.beta[0] - center * slope, slope]), error, last.change <= tolerance
+    slope = last.beta[1] / spread
+    return jnp.stack([last.beta[0] - center * slope, slope]), last.change <= tolerance
 
 
 def _determinant(matrix: jax.Array) -> jax.Array:

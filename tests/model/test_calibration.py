@@ -86,9 +86,20 @@ def test_fit_matches_statsmodels():
         feature = np.asarray(transform_confidence(logprob[j], "choice"))[answered[j]]
         reference = Logit(correct[j][answered[j]], add_constant(feature)).fit(disp=0, tol=1e-12)
         np.testing.assert_allclose(fitted.coefficients[j], reference.params, rtol=1e-6)
-        np.testing.assert_allclose(fitted.slope_p[j], reference.pvalues[1], rtol=1e-5, atol=1e-12)
+        np.testing.assert_allclose(fitted.slope_p[j], reference.llr_pvalue, rtol=1e-5, atol=1e-12)
         assert float(fitted.smallest[j]) == feature.min()
         assert float(fitted.largest[j]) == feature.max()
+
+
+def test_certain_or_hopeless_answers_have_a_slope():
+    """Confidences of nearly 0 or 1 that separate right from wrong: Wald's test gave p = 1."""
+    sure = np.arange(300) < 260
+    correct = np.where(sure, np.arange(300) != 0, np.arange(300) == 299)
+    logprob = np.where(sure, -1e-12, -60.0) - 1e-3 * (np.arange(300) == 100)
+    fitted = fit_batch(jnp.asarray(logprob)[None], correct[None], np.ones((1, 300), bool), "generation")
+    assert fitted.slope_p[0] < 1e-12
+    ends = jnp.where(sure, 0.0, -jnp.inf)
+    assert fit_batch(ends[None], correct[None], np.ones((1, 300), bool), "generation").slope_p[0] < 1e-12
 
 
 def firth(feature, correct):
@@ -162,7 +173,7 @@ def test_fit_in_float32(float32):
     reference = Logit(correct, add_constant(feature)).fit(disp=0)
     assert fitted.coefficients.dtype == jnp.float32
     np.testing.assert_allclose(fitted.coefficients[0], reference.params, atol=1e-3)
-    np.testing.assert_allclose(fitted.slope_p[0], reference.pvalues[1], atol=1e-4)
+    np.testing.assert_allclose(fitted.slope_p[0], reference.llr_pvalue, atol=1e-4)
     assert fitted.status.tolist() == [calibration.CalibrationStatus.CONVERGED]
 
 

@@ -174,7 +174,7 @@ class Replacement:
     def describe_gain(self, error_kind: ErrorKind) -> str:
         """Describe what replacing a policy gains, on all known queries; empty if that is not known."""
         if self.saving is not None and self.saving.suffices:
-            return f"save a further {math.floor(100 * self.saving.saved_share)} % of its bill"
+            return f"save a further {percent(self.saving.saved_share, 0)} of its bill"
         points = f"gain what {100 * (self.improvement or 0.0):.1f} points of {error_kind.noun} are worth"
         return points if self.improvement is not None and self.improvement > MIN_IMPROVEMENT else ""
 
