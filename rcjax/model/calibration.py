@@ -204,7 +204,6 @@ def fit_calibrator(
     target = jnp.where(answered, correct, 0).astype(xi.dtype)
 
     right, count = jnp.stack([target.sum(), weight.sum()])
-
     constant = (smallest == largest) | (right == 0) | (right == count)
     coefficients, converged = _newton_logistic(xi, target, weight, separable)
     score = coefficients[0] + coefficients[1] * xi

@@ -531,8 +531,9 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
         grounds = replacement.describe(evidence.error_kind, broken=broken)
     reasons = tuple(dict.fromkeys((*biased, *grounds)))  # a biased sample may be among both
     if biased:
-        advice = "mend the log, as said above, then check again"
-        return PolicyDecision("no fair sample", sentence, False, advice, reasons)
+        return PolicyDecision(
+            "no fair sample", sentence, False, "mend the log, as said above, then check again", reasons
+        )
     if evidence.else_has_changed:
         advice = "look at labels, prompts and provider first, then check again"
         return PolicyDecision("something else has changed", sentence, False, advice, (_WOULD_LEARN,))
@@ -543,17 +544,15 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
         return PolicyDecision("worse than expected", sentence, tune_again, advice, reasons, evidence.title)
     state: State = "as expected"
     is_chance = not (evidence.repriced and evidence.doubted is evidence.figures.money)
-    # The promise was too uncertain to be broken.
-    over_limit = replacement is not None and replacement.exceeds_significantly
+    over_limit = replacement is not None and replacement.exceeds_significantly  # though no promise is broken
     if "doubtful" in verdicts or over_limit:
         state = "doubtful"
         sentence = f"{sentence}; {evidence.describe_doubt()}" if is_chance else sentence
     elif figures[0].gap < 0 and figures[0].n_expected and figures[0].p_value > _SURELY_LESS:
         state = "better than expected"
-    if tune_again and over_limit:
-        advice = "tune again, to keep the limit"
-    elif tune_again:
+    if tune_again:
         advice = "tune again, for the gain above" if grounds else "tune again: whether that gains cannot be tested"
+        advice = "tune again, to keep the limit" if over_limit else advice
     elif state == "doubtful" and is_chance and not evidence.doubted.too_few_tuned_on:
         unlabelled = f"label the {count(evidence.unlabelled, 'query')} without a label"
         advice = f"{unlabelled if evidence.unlabelled else 'log and label more queries'}, then check all together"
