@@ -114,12 +114,12 @@ class LimitSaving:
         """Say what is saved, and why that replaces the policy in service or not; `noun` is the kind of error."""
         saves = f"it saves {math.floor(1000 * max(self.saved_share, 0.0)) / 10} % of the bill"
         if self.suffices:
-            sure = "and the policy in service is within its limit by more than chance explains"
+            sure = "and this policy is within its limit by more than chance explains"
             return f"{saves}, {sure if self.added_error > 0 else f'with no more {noun}'}"
         if self.saved_share < 0:
             gain = f"{describe_points(self.added_error)} {noun}" if self.added_error < 0 else f"no less {noun}"
             return f"it costs {percent(-self.saved_share)} more for {gain}: the policy stays"
-        why_not = "but the policy in service may have room for more errors only by chance"
+        why_not = "but this policy may have room for more errors only by chance"
         if self.saved_share < MIN_SAVING:
             why_not = f"less than the {100 * MIN_SAVING:.0f} % that replace a policy"
         elif self.added_error > self.room:
@@ -174,7 +174,7 @@ class Replacement:
     def describe_gain(self, error_kind: ErrorKind) -> str:
         """Describe what replacing a policy gains, on all known queries; empty if that is not known."""
         if self.saving is not None and self.saving.suffices:
-            return f"save a further {percent(self.saving.saved_share, 0)} of its bill"
+            return f"save {percent(self.saving.saved_share, 0)} of its bill"
         points = f"gain what {100 * (self.improvement or 0.0):.1f} points of {error_kind.noun} are worth"
         return points if self.improvement is not None and self.improvement > MIN_IMPROVEMENT else ""
 
@@ -193,11 +193,11 @@ class Replacement:
             elif self.improvement >= 0:
                 gained = math.floor(1000 * self.improvement) / 10  # rounded down, so that it stays below the least
                 least = f"and {100 * MIN_IMPROVEMENT:.1f} replace a policy"
-                then = f"that is worth {gained:.1f} points of {error_kind.noun}{price}, {least}: the policy stays"
+                then = f"together that gains {gained:.1f} points of {error_kind.noun}{price}, {least}: the policy stays"
             if self.exceeded_limit:
-                then = f"the policy in service exceeds its limit by no more than chance explains, and {then}"
+                then = f"this policy exceeds its limit by no more than chance explains, and {then}"
         elif self.exceeds_significantly:
-            then = "the policy in service exceeds the limit itself by more than chance explains"
+            then = "this policy exceeds the limit itself by more than chance explains"
         elif self.held_out is not None and not broken:
             better = "better" if self.held_out.gain.mean > self.held_out.gain.se else "no worse"
             then = f"on queries left out of tuning, such a policy is {better}, {error_kind.noun} and money together"
@@ -296,9 +296,9 @@ def _broken_promise(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log
     if new.mean() - bar <= max(_MIN_EXCESS, Z_ONE_SIDED_95 * spread):
         return None
     promise = "" if promised is None else f", where {percent(promised)} is expected"
-    where = f"on the {count(len(new), 'query')} that the policy in service carries"
+    where = f"on the {count(len(new), 'query')} that this policy carries"
     new_error = f"{where}, the new policy has {percent(new.mean())} {log.error_kind.noun}{promise}"
-    return f"{new_error}; the policy in service has {percent(old.mean())} there"
+    return f"{new_error}; this policy has {percent(old.mean())} there"
 
 
 _NOT_SHOWN = "not shown to keep the margin"  # title of a policy whose difference may exceed its margin

@@ -278,7 +278,7 @@ def test_advice_and_reasons_agree_on_a_small_gain_and_on_none_tested(policy, log
     again = Replacement(0.003, effect="$1 instead of $2")
     kept, broken = (check(policy, log, replacement=again).decision for log in (logs[1], worse))
     gain = "if tuned again on these and the carried queries (so slightly flattered): $1 instead of $2"
-    least = "that is worth 0.3 points of error, and 0.5 replace a policy: the policy stays"
+    least = "together that gains 0.3 points of error, and 0.5 replace a policy: the policy stays"
     assert (kept.tune_again, kept.reasons) == (False, (f"{gain}; {least}",))
     assert (broken.state, broken.tune_again, broken.reasons) == ("worse than expected", True, (gain,))
     limited = Replacement(-0.003, (), None, "at most 5 % error", exceeds_significantly=True, effect="$1 instead of $2")

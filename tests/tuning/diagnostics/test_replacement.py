@@ -186,7 +186,7 @@ def test_a_policy_is_replaced_where_half_a_point_is_gained_and_nothing_lost_on_q
     )
     assert said.endswith("the policy stays") == (not better)
     assert "equivalent" not in said
-    assert ("that is worth 0.4 points of error at $0.0200 for one error, and 0.5 replace a policy" in said) == (
+    assert ("together that gains 0.4 points of error at $0.0200 for one error, and 0.5 replace a policy" in said) == (
         improvement == 0.004
     )
     assert not dataclasses.replace(judged, faults=("the log is biased",)).replaces(broken=False)
@@ -194,7 +194,7 @@ def test_a_policy_is_replaced_where_half_a_point_is_gained_and_nothing_lost_on_q
 
 def test_a_gain_just_below_the_least_is_not_said_to_be_the_least():
     (said,) = Replacement(0.0049, effect="$1 instead of $2").describe(ERRORS)
-    assert said.endswith("that is worth 0.4 points of error, and 0.5 replace a policy: the policy stays")
+    assert said.endswith("together that gains 0.4 points of error, and 0.5 replace a policy: the policy stays")
 
 
 def test_the_improvement_is_the_difference_of_the_replays_at_the_price_of_an_error(policy, asked, tmp_path):
@@ -260,7 +260,7 @@ def test_a_policy_over_its_limit_by_more_than_chance_is_replaced_by_one_nearer_t
         assert judged.improvement < 0
         (said,) = judged.describe(ERRORS)
         replaced = judged.replaces(broken=False)
-        exceeds = "; the policy in service exceeds the limit itself by more than" in said
+        exceeds = "; this policy exceeds the limit itself by more than" in said
         assert replaced == judged.exceeds_significantly == exceeds
         assert ("exceeds its limit by no more than chance explains, and" in said) == (
             not replaced and bool(judged.exceeded_limit)
@@ -299,7 +299,7 @@ def test_a_policy_far_within_its_limit_is_replaced_by_a_cheaper_one_within_it(po
         (
             LimitSaving(0.3, 0.02, 0.03, 0.01),
             True,
-            "30.0 % of the bill, and the policy in service is within its limit",
+            "30.0 % of the bill, and this policy is within its limit",
         ),
         (LimitSaving(0.3, 0.02, 0.02, 0.01), False, "may have room for more errors only by chance: the policy stays"),
         (LimitSaving(0.3, 0.04, 0.03, 0.01), False, "of the bill, but would exceed the limit: the policy stays"),
