@@ -146,7 +146,7 @@ def test_a_new_policy_that_only_abstains_breaks_its_promise(logs):
     policy = rcjax.tune(logs[0], error_cost=0.005, abstain_price=0.3, intervals=False).policy
     silent = dataclasses.replace(policy, rules={name: (Rule(1.0, "abstain"),) for name in policy.models})
     why_not = _broken_promise(policy, silent, logs[1])
-    assert why_not.startswith("on the 300 queries that the policy in service carries, the new policy has 30.0 % error")
+    assert why_not.startswith("on the 300 queries that this policy carries, the new policy has 30.0 % error")
     assert _broken_promise(policy, policy, logs[1]) is None
 
 

@@ -85,7 +85,7 @@ def test_a_fair_log_is_learnt_from_and_a_biased_one_is_not(policy, asked, reason
     few = read(tmp_path / "few", fresh, failed=hard[:9])
     assert assess_missing_answers(few, few.models).verdict == "fine"  # 4.7 %
     (flooded,) = reasons(policy, read(tmp_path / "flooded", fresh[:40], probes=400, digests=False))
-    assert "queries that the policy in service carries, the new policy has " in flooded
+    assert "queries that this policy carries, the new policy has " in flooded
 
 
 @pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning", "ignore::rcjax.logs.IncompleteLogWarning")
