@@ -34,7 +34,7 @@ from benchmarks import record
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import markdown, progress
 from rcjax.solving.frontier.frontier import MAX_RUNGS
-from rcjax.tuning.certify import refuted
+from rcjax.tuning.certify import refutes_mean
 
 FITTED, HELD_OUT = 250, (150, 300, 600)
 MULTIPLES = (1.0, 1.25, 1.5)  # of the error of the best model on the training log
@@ -117,7 +117,7 @@ def power(repeats: int = 4_000) -> pl.DataFrame:
     rows = []
     for n, limit, error in SETTINGS:
         lost = np.random.default_rng(n).random((repeats, n)) < error
-        shown = {"by a bet, %": refuted(lost, limit, 1 - CONFIDENCE)}
+        shown = {"by a bet, %": refutes_mean(lost, limit, 1 - CONFIDENCE)}
         shown["by the binomial tail, %"] = scipy.stats.binom.cdf(lost.sum(1), n, limit) <= 1 - CONFIDENCE
         figures = {name: f"{100 * passed.mean():.0f}" for name, passed in shown.items()}
         rows.append({"n": n, "limit, %": 100 * limit, "error, %": 100 * error} | figures)

@@ -12,7 +12,7 @@ there. Here a policy is for queries to come: the labels are a sample of all, and
 import numpy as np
 
 from benchmarks.methods import Columns, outcomes
-from rcjax.tuning.certify import refuted
+from rcjax.tuning.certify import refutes_mean
 
 THRESHOLDS, FAILS = 20, 0.05  # how many are tried; δ
 TARGETS = 1 - np.geomspace(0.005, 0.5, 30)
@@ -32,7 +32,7 @@ def thresholds_for(
     for share in np.arange(1, THRESHOLDS + 1) / THRESHOLDS:
         threshold = np.quantile(confidence, 1 - share, method="lower") if share < 1 else -np.inf
         loss = (confidence > threshold) * differs
-        going &= refuted(loss, 1 - accuracy, fails)
+        going &= refutes_mean(loss, 1 - accuracy, fails)
         if not going.any():
             break
         chosen[going] = threshold

@@ -82,7 +82,7 @@ class Copula:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        dataclasses.dataclass(frozen=True, eq=False)(cls)
+        dataclasses.dataclass(frozen=True)(cls)
         fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
         cls.supports = {f.name: f.metadata.get("support", (-np.inf, np.inf)) for f in fields}
         cls.grids = {f.name: f.metadata["grid"] for f in fields if f.metadata.get("grid")}

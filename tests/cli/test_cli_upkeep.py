@@ -84,7 +84,7 @@ def test_a_drifted_policy_has_status_1_and_comes_with_advice(folder):
     assert "DRIFTED" in result.stdout
     told = " ".join(result.stdout.split())
     assert "more than the $" in told
-    assert "Worse than expected: the policy errs on" in told
+    assert "Dearer than expected: the policy costs" in told
     assert told.endswith("whether to tune again, rcjax check says without --no-retuning")
 
 
@@ -99,7 +99,7 @@ def test_the_first_sentences_have_the_change_from_todays(folder, command):
 def test_evaluate_states_the_decision_of_check_and_ends_with_0(folder):
     dear = run("evaluate", folder / "policy.json", folder / "dear.csv")
     assert dear.exit_code == 0
-    assert "Worse than expected" in dear.output
+    assert "Dearer than expected" in dear.output
     assert run("evaluate", folder / "policy.json", folder / "fresh.csv").exit_code == 0
     same = run("evaluate", folder / "policy.json", folder / "train.csv")
     assert "No verdict: this is the very log that it was tuned on" in " ".join(same.stdout.split())

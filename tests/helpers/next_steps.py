@@ -5,6 +5,7 @@ each place that prints one and each set of its options, with what a person is to
 """
 
 import csv
+import json
 import os
 import re
 import shlex
@@ -96,6 +97,13 @@ def _prices(log: Path, desk: Path) -> Path:
 
 def _labelled(table: Path, desk: Path) -> Path:
     """A table of labels, or a log with them; of one whose labels are missing, as of `rcjax label`, a copy with some."""
+    if table.suffix == ".jsonl":
+        rows = [json.loads(line) for line in table.read_text("utf-8").splitlines()]
+        if any(row.get("correct") is not None for row in rows):
+            return table
+        lines = [json.dumps(row | {"correct": int(i % 3 > 0)}) for i, row in enumerate(rows)]
+        (desk / table.name).write_text("\n".join([*lines, ""]), "utf-8")
+        return desk / table.name
     if table.suffix != ".csv":
         return table
     with table.open(newline="") as file:

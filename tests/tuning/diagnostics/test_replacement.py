@@ -283,7 +283,7 @@ def test_a_policy_far_within_its_limit_is_replaced_by_a_cheaper_one_within_it(po
     assert judged.improvement < 0
     assert (judged.replaces(broken=False), judged.replaces(broken=True), judged.held_out) == (True, True, None)
     (said,) = judged.describe(ERRORS)
-    assert re.search(r"within the limit of 15 %; it saves 3\d\.\d % of the bill, and the policy in service is", said)
+    assert re.search(r"within the limit of 15 %; it saves 3\d\.\d % of the bill, and this policy is", said)
     over = compare(0.16)
     assert over.saving.saved_share > judged.saving.saved_share
     assert not over.replaces(broken=False)
