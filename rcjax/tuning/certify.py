@@ -198,8 +198,10 @@ def overlap(log: Log, tuned: Any) -> Overlap:
     equal = frozenset(name for name in common if rows[name] == old_rows[name])
     if len(equal) <= _MIN_SHARED_QUERIES - 1 + most:
         return Overlap(0, n, covers_log=False)
-    own = [name for name in (tuned.models if isinstance(tuned, AbstractPolicy) else both) if name in log.models]
-    usable = hash_names(log.queries)[log.select(own).complete].tolist()  # a query with a gap is not known again
+    asked = [name for name in both if not isinstance(tuned, AbstractPolicy) or name in tuned.models]
+    usable = hash_names(log.queries)[
+        log.select(asked or both).complete
+    ].tolist()  # a query with a gap is not known again
     return Overlap(len(equal), n, equal.issuperset(usable or rows), equal)
 
 
