@@ -53,7 +53,7 @@ from rcjax.cli.options import (
     LogOptions,
     PolicyFile,
 )
-from rcjax.policy.comparison import LEGEND, Comparison, recorded_comparison
+from rcjax.policy.comparison import Comparison, recorded_comparison
 from rcjax.policy.error_kind import BY_ANSWER, recorded_error_kind, recorded_reference
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import MARGIN, Spec, Target, recorded_tuning
@@ -112,7 +112,6 @@ def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, n
         )
         is_expected = not fresh.fresh and not document.get("tuned_on_this_log")
         screen.print(comparison_table(fresh, money, noun, promised, is_expected=is_expected))
-        screen.print(LEGEND[fresh.fresh])
 
 
 def show_decision(

@@ -256,8 +256,7 @@ def _show_replay(
     if document.get("check"):
         show_decision(screen, document["check"], change=document["change"])
     show_comparison(screen, document, money, noun)
-    brackets = "" if document.get("comparison") else f"; in brackets, {100 * LEVEL:.0f} % intervals"
-    screen.print(f"Replayed on {count(document['n'], 'query')}{brackets}.")
+    screen.print(f"Replayed on {count(document['n'], 'query')}; (a–b): a {100 * LEVEL:.0f} % interval.")
     if rungs:
         expected, interval = document["predicted"], document["error_interval"]
         table = make_table(f"predicted {money.label}", "observed", f"predicted {noun}", "observed", text_columns=0)

@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from rcjax._base.codec import read_value
-from rcjax._base.figures import Money, capitalised, count, example_budget, format_number
+from rcjax._base.figures import Money, capitalised, count, example_budget, format_number, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import (
     LEVEL,
@@ -48,7 +48,7 @@ from rcjax.cli.inputs import (
     require_plausible_target,
 )
 from rcjax.cli.options import OUTPUT, AsJson, BudgetOptions, LogFiles, LogOptions, Really
-from rcjax.policy.comparison import LEGEND, MIN_GAIN, MIN_SHARE, Comparison, preferred_rival
+from rcjax.policy.comparison import MIN_GAIN, MIN_SHARE, Comparison, preferred_rival
 from rcjax.policy.decisions import describe_cascade, is_chain, threshold_digits
 from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.ladder import DAYS_PER_PERIOD, Queries
@@ -418,7 +418,6 @@ def _show_policy(
     screen.print(Padding(texts["advice"], (0, 2)))
     compared = read_value(Comparison, comparison, "comparison")
     screen.print(comparison_table(compared, money, error_kind.noun, is_expected=True))
-    screen.print(LEGEND[False])
     screen.hang("note", *texts["notes"])
     screen.print(f"\nPolicy for your target ({texts['unadvised']}{texts['aim']}):", style="bold")
     lines = cascade_lines(policy)
@@ -431,6 +430,8 @@ def _show_policy(
     expected = policy["expected"]
     figures = [*facts(expected, money, error_kind.noun)]
     screen.print(facts_table({"expected": figures}, money))
+    if (level := expected.get("level")) is not None:
+        screen.print(f"(a–b): a {percent(level, 0)} interval")
     for fact in figures:
         if fact.explanation:
             screen.hang("note", f"{fact.label}: {fact.explanation}")

@@ -46,12 +46,6 @@ _RISEN = 0.02  # rise of a bill since the tuning that gets a note if today's has
 #: Where the upper limit of a difference holds, by whether the queries are fresh (`upper_after_choice`).
 WORST: Mapping[bool, str] = {True: "at worst (95 %)", False: "at worst (in 9 logs of 10)"}
 
-#: What screens and pages say of ±, of ranges (a–b) and of "at worst", by whether the queries are fresh.
-LEGEND: Mapping[bool, str] = {
-    fresh: f"± is one standard error; (a–b): a 90 % interval; at worst: in {often}"
-    for fresh, often in ((True, "95 %"), (False, "9 logs of 10"))
-}
-
 Role = Literal["today", "single"]
 _ROLES: Mapping[str, str] = {"today": "today's", "single": "best single model at or below this price"}
 
@@ -302,8 +296,9 @@ class Comparison(Record):
             share = percent(saved / today.cost, 0)
             saves = money.saving(today.cost, self.cost, today.saving_se)
             least = saved - Z_ONE_SIDED_95 * today.saving_se
-            surely = f", at least ${money.show(least)} (95 %)" if "±" in saves and least > 0 else ""
-            return f"saves {saves} of {money.full(today.cost)} ({share}){surely}, at {at}"
+            digits = len(saves.partition(" ")[0].partition(".")[2])
+            surely = f"; at least ${least * money.scale:,.{digits}f}" if "±" in saves and least > 0 else ""
+            return f"saves {saves} of {money.full(today.cost)} ({share}{surely}), at {at}"
         return f"costs ${money.show(self.cost)} instead of {money.full(today.cost)}, at {at}"
 
     def _describe_errors(self, today: Rival, money: Money, error_kind: ErrorKind) -> str:
@@ -364,16 +359,20 @@ class Comparison(Record):
         simpler = "" if rival.name == IN_SERVICE else ", and is simpler"
         return f"{advice} it does as well within chance, for no more money{simpler}; {would} {of_policy}"
 
-    def describe_optimism(self) -> str | None:
-        """Say by how much the policy's error was raised for optimism; None if it shows no optimism.
+    def describe_optimism(self, error_kind: ErrorKind = ERRORS) -> str | None:
+        """Say what the policy errs on where it was chosen; None if that is no less than the expected error, as printed.
 
         >>> print(Comparison(0.186, 1e-4, 300, False, (), replayed_error=0.183).describe_optimism())
-        18.6 % is the 18.3 % on these queries raised for optimism: the policy was chosen on them, the others were not
+        on these queries it errs on 18.3 %, but was chosen on them
         """
-        if self.replayed_error is None or not float(f"{self.error - self.replayed_error:.3f}") > 0:
+        if self.replayed_error is None or self.error < self.replayed_error:
             return None
-        raised = f"{percent(self.error)} is the {percent(self.replayed_error)} on these queries raised for optimism"
-        return f"{raised}: the policy was chosen on them, the others were not"
+        shown = percent(self.replayed_error)
+        return (
+            None
+            if shown == percent(self.error)
+            else (f"on these queries it {error_kind.predicate(shown)}, but was chosen on them")
+        )
 
     def rows(self, money: Money) -> list[tuple[str, str, str, str]]:
         """Return a table of the policy and its rivals: name, money, error, the policy's error minus the rival's."""

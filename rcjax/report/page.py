@@ -38,7 +38,7 @@ from rcjax._base.files import write_atomically
 from rcjax._core.batching import as_json_values
 from rcjax.logs.log import Log
 from rcjax.model.fitting import fit
-from rcjax.policy.comparison import LEGEND, MIN_SHARE, Comparison, advise
+from rcjax.policy.comparison import MIN_SHARE, Comparison, advise
 from rcjax.policy.decisions import describe_cascade, find_threshold
 from rcjax.policy.policy import AbstractPolicy, Policy, models_with_thresholds
 from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
@@ -420,8 +420,8 @@ def context(report: Report) -> dict[str, Any]:
         "script": Markup(folder.joinpath("page.js").read_text("utf-8")),
         "source": PurePath(report.log.source).name,
         "described": report.log.describe().removeprefix(f"{report.log.source}: "),
-        "legend": LEGEND[report.fresh is not None].partition("; at worst")[0],  # the headline says where each holds
-        "optimism": None if report.fresh else report.promised.describe_optimism(),
+        "legend": "± is one standard error; (a–b): a 90 % interval",
+        "optimism": None if report.fresh else report.promised.describe_optimism(report.frontier.error_kind),
         "headline": report.headline().replace(" %", "\u00a0%"),
         "drawing": Markup(drawing),
         "corner": corner,

@@ -391,7 +391,7 @@ def _with_policy(tuned: Tuned, is_today_default: bool) -> Tuned:
         policy=with_provenance(policy, **{COMPARISON: to_json_value(comparison)}),
         certificate=certificate,
         comparison=comparison,
-        notes=(*filter(None, (comparison.describe_optimism(), *remarks)), *notes),
+        notes=(*filter(None, (comparison.describe_optimism(error_kind), *remarks)), *notes),
     )
 
 

@@ -389,7 +389,7 @@ def test_the_demo_is_marked_as_synthetic():
     assert max(map(len, shown.splitlines())) <= 80
     document = json.loads(succeed("demo", "--queries", "300", "--json"))
     assert document["synthetic"] is True
-    assert len(shown.splitlines()) <= 27
+    assert len(shown.splitlines()) <= 26
     seen, promised = document["comparison"], document["promised"]
     assert (seen["n_queries"], seen["fresh"], promised["fresh"]) == (10_000, True, False)
     assert seen["rivals"][0]["name"] == document["models"][-1] == document["policy"]["provenance"]["tuning"]["today"]

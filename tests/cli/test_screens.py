@@ -21,7 +21,7 @@ from rcjax.policy.spec import Spec, Target
 COLUMNS = "80"
 pytestmark = pytest.mark.usefixtures("own_settings")
 
-JARGON = ("certain", "separation", "marginal", "copula", "Markov", "τ", "Brier", "by hand", "errors cost")
+JARGON = ("certain", "separation", "marginal", "copula", "Markov", "τ", "Brier", "optimism", "by hand", "errors cost")
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_tune_ends_with_the_policy_and_the_next_command(folder, tmp_path):
     assert out.splitlines()[-1].strip() == f"rcjax evaluate {tmp_path / 'policy.json'} NEW_LOG.csv"
     assert re.search(r"^Watching it: 200 shadow queries a week cost \$[\d.]+ a month \(rcjax serve", out, re.MULTILINE)
     assert "Next: before you deploy it, is it as good on queries that are not in this log?" in out
-    assert len(out.splitlines()) < 58
+    assert len(out.splitlines()) < 55
     assert not [word for word in JARGON if word in out]
     whole = succeed("tune", folder / "train.csv", "--task", "choice", "--no-bands")
     assert "Next: the same command with a target, such as --budget" in whole
@@ -158,9 +158,9 @@ def test_a_table_says_whether_its_figures_are_expected_or_counted_and_on_which_q
     tables = [console.comparison_table(one, unit, "error", is_expected=one is tuned) for one in (tuned, fresh)]
     own = console.comparison_table(tuned, unit, "error")
     assert [table.title for table in (*tables, own)] == [
-        "Expected on fresh queries, from the 300 queries tuned on:",
-        "On the same 300 fresh queries:",
-        "Replayed on the 300 queries tuned on:",
+        "Expected on fresh queries, from the 300 queries tuned on (± one standard error):",
+        "On the same 300 fresh queries (± one standard error):",
+        "Replayed on the 300 queries tuned on (± one standard error):",
     ]
 
 
@@ -168,6 +168,6 @@ def test_a_table_whose_errors_count_abstentions_says_so():
     log = rcjax.sample_log(384, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
     tuned = rcjax.tune(log, budget=1e-4, abstain_price=0.3, intervals=False)
     title = console.comparison_table(tuned.comparison, tuned.money, "error", is_expected=True).title
-    assert title.endswith(" tuned on (each abstention counts as 0.3):")
+    assert title.endswith(" tuned on (± one standard error; each abstention counts as 0.3):")
     plain = dataclasses.replace(tuned.comparison, abstain_price=None)
     assert "abstention" not in console.comparison_table(plain, tuned.money, "error").title

@@ -168,7 +168,7 @@ def test_compiled_programs_are_kept_in_an_existing_folder(tmp_path, monkeypatch)
 def test_the_cheapest_shown_cost_is_a_feasible_budget(cheapest):
     scale = 1e6 if cheapest < 0.1 else 1e3
     told, advised = over_budget_message(cheapest / 2, cheapest).rpartition("$")[2].split(": give --budget ")
-    assert float(told) / scale == pytest.approx(cheapest, rel=0.005)  # as tables show it
+    assert cheapest <= float(told) / scale <= cheapest * 1.002
     assert cheapest * (1 - 1e-9) <= inputs.money(advised.removesuffix(" or more")) <= cheapest * 1.01
 
 

@@ -147,4 +147,5 @@ log = rcjax.logs.read_log(path)
 assert log.n_queries == 100_000
 print(peak() - before)
 """
-    assert int(subprocess.check_output([sys.executable, "-c", code, path, small])) < 210e6
+    peaks = [int(subprocess.check_output([sys.executable, "-c", code, path, small])) for _ in range(3)]
+    assert min(peaks) < 200e6  # the allocator adds up to 50 MB by chance

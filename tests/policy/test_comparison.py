@@ -100,7 +100,7 @@ def test_the_saving_is_the_difference_of_the_printed_bills_with_its_standard_err
     dear = Rival("large", "today", 0.12, 1.6316e-3, 0.003, 0.006, saving_se=2.31e-5)
     comparison = Comparison(0.123, 9.064e-4, 300, True, (dear,))
     assert comparison.headline(Money(1e6, "month")).startswith(
-        "saves $726 ± 23 of $1,632 a month (44 %), at least $687 (95 %), at 0.3 "
+        "saves $726 ± 23 of $1,632 a month (44 %; at least $687), at 0.3 "
     )
     unsure = replace(comparison, rivals=(replace(dear, saving_se=5e-4),)).headline(Money(1e6, "month"))
     assert unsure.startswith("saves $726 ± 500 of $1,632 a month (44 %), at 0.3 ")

@@ -62,7 +62,8 @@ def test_findings_on_models_that_the_policy_does_not_ask_stand_apart(report):
     assert not {finding.subject for finding in others} & {"", *report.asked}
     shown = {(finding.name, finding.subject) for finding in (*own, *others)}
     left_out = {(finding.name, finding.subject) for finding in report.diagnosis.findings} - shown
-    assert {name for name, _ in left_out} <= {"certain answers"}  # of models whose confidence no threshold reads
+    assert left_out == {("certain answers", "large")}  # no threshold reads the confidence of the dearest model
+    assert len(own) + len(others) + 1 == len(report.diagnosis.findings)
     assert report.verdict == worst_verdict(own)
     assert report.verdict_text.endswith("are fine." if report.verdict == "fine" else "are not fine.")
     assert report.verdict_text.startswith("All ") == (report.verdict == "fine")
@@ -92,7 +93,7 @@ def test_a_page_on_a_policy_that_broke_its_promise_says_so_before_it_says_use(re
     check = rcjax.check_policy(report.policy, logs[1], retuning=False)
     decision = dataclasses.replace(check.decision, state="worse than expected", advice="tune again")
     page = dataclasses.replace(report, check=dataclasses.replace(check, decision=decision)).to_html()
-    assert page.index("On the fresh queries: tune again (") < page.index('<p class="headline">')
+    assert page.index("On the fresh queries: tune again (") < page.index('<p class="headline">Keep ')
 
 
 def test_a_policy_outside_of_the_curve_that_was_tried_is_said_to_be(report):

@@ -339,23 +339,25 @@ def over_budget_message(budget: float, cheapest: float, period: Period | None = 
         period: the budget for a period, if it was given so.
 
     >>> print(over_budget_message(1e-6, 1.82154e-5))
-    no cascade costs $1.00 per million queries or less; the cheapest costs $18.2: give --budget 18.3/M or more
+    no cascade costs $1.00 per million queries or less; the cheapest costs $18.22: give --budget 18.3/M or more
     >>> print(over_budget_message(1e-6, 1.82154e-5, Period(2.0, "month")))
-    no cascade costs $2.00 a month or less; the cheapest costs $36.4: give --budget 36.5/month or more
+    no cascade costs $2.00 a month or less; the cheapest costs $36.44: give --budget 36.5/month or more
     """
     money, amount, unit = choose_unit([cheapest]), 1e6 * cheapest, "M"
     if period is not None and budget > 0:
         money, unit = Money(period.money / budget, period.every), period.every
         amount = cheapest * money.scale
-    message = f"no cascade costs {money.full(budget)} or less; the cheapest costs ${money.show(cheapest)}"
+    shown = cheapest * money.scale
+    least = _round_up(shown, max(4, len(f"{shown:.0f}")))  # a budget that will do, by a dollar or four digits
+    message = f"no cascade costs {money.full(budget)} or less; the cheapest costs ${Decimal(least):,f}"
     return f"{message}: give --budget {_round_up(amount)}/{unit} or more"
 
 
-def _round_up(amount: float) -> str:
-    """Return an amount, rounded up to three digits, as options take it."""
+def _round_up(amount: float, digits: int = 3) -> str:
+    """Return an amount, rounded up to some digits, as options take it."""
     if amount <= 0:
         return "0"
-    step = Decimal(10) ** (Decimal(amount).adjusted() - 2)
+    step = Decimal(10) ** (Decimal(amount).adjusted() + 1 - digits)
     rounded = (Decimal(amount * (1 - 1e-12)) / step).to_integral_value(ROUND_CEILING) * step
     return f"{rounded.normalize():f}"
 

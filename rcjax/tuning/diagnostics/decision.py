@@ -437,7 +437,7 @@ class DecisionGrounds(NamedTuple):
 
     @property
     def advice_on_margin(self) -> str:
-        """How many more queries would show that the margin is kept, if that is known."""
+        """Advice with the number of further queries that would show that the margin is kept, if it is known."""
         first = self.figures.in_order[0]
         needed = 0.0 if first.gap >= 0 else first.n * (Z_ONE_SIDED_95 * first.se / first.gap) ** 2
         more = f"about {float(f'{needed - first.n:.2g}'):,.0f} more" if needed > first.n else "more"
