@@ -197,7 +197,7 @@ def test_a_policy_that_gains_too_little_is_shown_and_not_written(folder, tmp_pat
     result = retune(folder, "fresh.csv", "--out", out)
     assert (result.exit_code, result.stderr, out.exists()) == (0, "", False)
     printed = " ".join(result.stdout.split())
-    assert "if tuned again on these and the carried queries (so slightly flattered): $" in printed
+    assert "a policy tuned again on these and the carried queries, replayed on them: $" in printed
     assert ", and 0.5 replace a policy: the policy stays" in printed
     assert "nothing is written, as said above: --anyway writes the new policy all the same" in printed
     assert "Policy written" not in result.stdout

@@ -202,7 +202,7 @@ class Replacement:
             better = "better" if self.held_out.gain.mean > self.held_out.gain.se else "no worse"
             then = f"on queries left out of tuning, such a policy is {better}, {error_kind.noun} and money together"
         effect = "; ".join(filter(None, (self.effect, then)))
-        head = "if tuned again on these and the carried queries (so slightly flattered)"
+        head = "a policy tuned again on these and the carried queries, replayed on them"
         return (f"{head}: {effect}",) if effect else ()
 
     def to_json(self) -> dict[str, Any]:

@@ -277,7 +277,7 @@ def test_advice_and_reasons_agree_on_a_small_gain_and_on_none_tested(policy, log
     worse = changes.less_right(logs[1], 0.15, np.random.default_rng(0))
     again = Replacement(0.003, effect="$1 instead of $2")
     kept, broken = (check(policy, log, replacement=again).decision for log in (logs[1], worse))
-    gain = "if tuned again on these and the carried queries (so slightly flattered): $1 instead of $2"
+    gain = "a policy tuned again on these and the carried queries, replayed on them: $1 instead of $2"
     least = "together that gains 0.3 points of error, and 0.5 replace a policy: the policy stays"
     assert (kept.tune_again, kept.reasons) == (False, (f"{gain}; {least}",))
     assert (broken.state, broken.tune_again, broken.reasons) == ("worse than expected", True, (gain,))

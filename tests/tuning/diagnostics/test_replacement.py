@@ -182,7 +182,7 @@ def test_a_policy_is_replaced_where_half_a_point_is_gained_and_nothing_lost_on_q
     (said,) = dataclasses.replace(judged, lam=50.0).describe(ERRORS)
     assert (" at $0.0200 for one error" in said) == (improvement < 0.005)
     assert said.startswith(
-        "if tuned again on these and the carried queries (so slightly flattered): $1 instead of $2; "
+        "a policy tuned again on these and the carried queries, replayed on them: $1 instead of $2; "
     )
     assert said.endswith("the policy stays") == (not better)
     assert "equivalent" not in said
