@@ -143,9 +143,9 @@ SAVED = [
 @pytest.mark.parametrize(("command", "slot"), SAVED)
 def test_a_full_disk_loses_the_file_and_not_the_results(command, slot, good, tmp_path, monkeypatch):
     path = tmp_path / "old"
-    run(*arguments(command, slot, path, good))
+    first = run(*arguments(command, slot, path, good))
     before = contents(tmp_path)
-    assert before
+    assert before, first.output
 
     def full(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

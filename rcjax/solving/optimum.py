@@ -471,7 +471,7 @@ class _Stationary(NamedTuple):
     """The stationary point of a cascade's loss."""
 
     thresholds: jax.Array  # (k,)
-    free: jax.Array  # (k,) bool, False for held thresholds
+    free: jax.Array  # (k,) 1, or 0 for held thresholds; `shard_map` takes no tangent of a bool
     hessian: jax.Array  # (k, k) of the loss, as `_CascadeLoss.curvature` returns it
 
 
@@ -484,7 +484,10 @@ def _stationary(cascade: _CascadeLoss, start: jax.Array) -> _Stationary:
         moved = thresholds - jnp.linalg.solve(hessian, slope)
         inside = (moved > cascade.tables.marginals.lowest) & (moved < cascade.tables.marginals.highest)
         remaining = jnp.nan_to_num(jnp.abs(slope).max(), nan=jnp.inf)
-        return jnp.where(free & inside, moved, thresholds), (remaining, _Stationary(thresholds, free, hessian))
+        return jnp.where(free & inside, moved, thresholds), (
+            remaining,
+            _Stationary(thresholds, free.astype(slope.dtype), hessian),
+        )
 
     _, (remaining, visited) = lax.scan(step, lax.stop_gradient(start), length=_THRESHOLD_STEPS)
     return take_entries(visited, jnp.argmin(remaining))
@@ -497,9 +500,8 @@ def _stationary_jvp(primals: tuple[_CascadeLoss, jax.Array], tangents: tuple[_Ca
     point = _stationary(*primals)
     _, moved = jax.jvp(lambda cascade: cascade.slope(point.thresholds), (cascade,), (tangents[0],))
     hessian = _known_hessian(cascade, point.thresholds, point.hessian)
-    slope = -jnp.linalg.solve(hessian, jnp.where(point.free, moved, 0.0))
-    no_tangent: Any = np.zeros(point.free.shape, jax.dtypes.float0)
-    return point, _Stationary(slope, no_tangent, jnp.zeros_like(point.hessian))
+    slope = -jnp.linalg.solve(hessian, jnp.where(point.free > 0, moved, 0.0))
+    return point, _Stationary(slope, jnp.zeros_like(point.free), jnp.zeros_like(point.hessian))
 
 
 @jax.custom_jvp

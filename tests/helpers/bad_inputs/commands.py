@@ -11,7 +11,7 @@ COMMANDS = (
     Command(
         "tune",
         (_LOG, *_JUDGING, Slot("--out", "output")),
-        "--task choice --max-error 45% --no-bands",
+        "--task choice --max-error 40% --no-bands",
     ),
     Command(
         "label",
