@@ -188,10 +188,15 @@ def _assemble(
 
 _THRESHOLDS = 16  # thresholds of each model at which the weights are estimated
 _PRIOR = 300  # weight of the prior, in labels
+#: Least sum of squared predictions of gains by confidences, below which rounding errors alone would set the weights, as
+#: where each model has one confidence.
+_MIN_INFORMATION = 1e-9
 
 
 def estimate_blending(log: Log, fitted: Calibrator) -> Blending:
-    """Estimate the blending weights (a, b) by cross-fitted least squares; the defaults for one model or few labels.
+    """Estimate the blending weights (a, b) by cross-fitted least squares.
+
+    The defaults stand for one model, for few labels, and where confidences predict no gain of any pair.
 
     Args:
         log: the log, of which at most 5,000 labelled queries are drawn at random.
@@ -215,6 +220,8 @@ def estimate_blending(log: Log, fitted: Calibrator) -> Blending:
     fold = deal_folds(log.queries, np.asarray(labelled.all(1)))
     sums = [_normal_equations(log, fitted, labelled, fold == number) for number in range(FOLDS)]
     square, product = (np.sum(part, axis=0) for part in zip(*sums, strict=True))
+    if np.trace(square) < _MIN_INFORMATION:
+        return Blending()
     prior = np.trace(square) / 2 * _PRIOR / labelled.all(1).sum()
     calibrated, conditional = _least_squares(
         square + prior * np.eye(2), product + prior * np.array([Blending.calibrated, Blending.conditional])

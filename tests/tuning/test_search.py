@@ -9,8 +9,10 @@ import pytest
 import rcjax
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import HandLabels
+from rcjax.model.calibrated_models import fit_calibrated
 from rcjax.policy.spec import OWN_OBJECTIVE, SecondsLimit, Spec
 from rcjax.solving.frontier.frontier import InfeasibleError
+from rcjax.tuning.candidate_scores import Blending
 from rcjax.tuning.candidate_table import RESAMPLED_RUNGS, Candidates
 from rcjax.tuning.cross_validation import CandidateSet
 from rcjax.tuning.replaying.walk import loss_terms_on_log
@@ -154,6 +156,15 @@ def test_a_draw_of_every_query_calibrates_stated_values_as_the_log_does(log, by_
         == estimate_blending(stated, model.calibrators)
         != estimate_blending(stated, by_curve)
     )
+
+
+def test_rounding_errors_set_no_blending_weights(log):
+    """With one confidence for each model, the order of the rows once decided whether the weights were 0 or 1."""
+    constant = dataclasses.replace(log, logprob=np.zeros_like(log.logprob))
+    calibrators = fit_calibrated(constant).calibrators
+    for seed in range(5):
+        shuffled = constant.take(np.random.default_rng(seed).permutation(N))
+        assert estimate_blending(shuffled, calibrators) == Blending()
 
 
 @pytest.mark.parametrize("limit", ["0.9", "p95=2"])
