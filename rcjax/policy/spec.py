@@ -237,10 +237,10 @@ def read_today(value: Any, place: str) -> str | AbstractPolicy:
 
 
 def _without_records(policy: AbstractPolicy) -> AbstractPolicy:
-    """Return the policy without its sample of queries, its comparison and its `today`, so that records stay small."""
+    """Return the policy without its sample of queries, its comparison and its today's policy, for small records."""
 
     def kept(rung: Policy) -> Policy:
-        tuning = {name: value for name, value in rung.tuning.items() if name != "today"}
+        tuning = {name: value for name, value in rung.tuning.items() if name != "today" or isinstance(value, str)}
         provenance = {name: value for name, value in rung.provenance.items() if name not in _DROPPED}
         return replace(rung, provenance=provenance | ({"tuning": tuning} if tuning else {}))
 

@@ -193,7 +193,8 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     differences = compare_positions(frontier, log, spec.today)
     if (place := differences.cheapest(margin)) is not None:
         policy = frontier.ladder(float(differences.position[place]), Target("match", margin))
-        return TargetPolicy(policy, notes=_note_cheaper(differences, place, log, spec))
+        notes = _note_added_margins(spec.today, log) + _note_cheaper(differences, place, log, spec)
+        return TargetPolicy(policy, notes=notes)
     needed = differences.labels_needed(margin)
     noun = "query" if log.hand_labels is None else "labelled query"
     why = f"no cheaper policy is shown to keep to {format_points(margin)} on {count(differences.queries, noun)}"
@@ -207,6 +208,17 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     which = "one does" if shown is None else f"one for {money.full(float(differences.cost[shown]))} does"
     might = f"about {float(f'{needed - differences.queries:.2g}'):,.0f} more might show that {which}"
     return _keep_today(frontier, log, spec, f"{why}; {might}", until=" until more is labelled")
+
+
+def _note_added_margins(today: ModelOrPolicy, log: Log) -> tuple[str, ...]:
+    """Return a note on today's policy, if a margin beside a model of the log was its own target; none otherwise."""
+    tuning = today.tuning if isinstance(today, AbstractPolicy) else {}
+    margin, model = tuning.get("match"), tuning.get("today")
+    if margin is None or model not in log.models:
+        return ()
+    more = f"at most {format_points(margin)} more {log.error_kind.noun} than {model}"
+    advice = f"margins add up: to compare with {model}, give it as today's (--today)"
+    return (f"today's policy was itself tuned to {more}, and {advice}",)
 
 
 def _note_cheaper(differences: TodayDifferences, place: int, log: Log, spec: Spec) -> tuple[str, ...]:

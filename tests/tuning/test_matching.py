@@ -113,6 +113,14 @@ def test_a_policy_may_be_todays(log, tmp_path):
     assert "kept_sample" not in again.spec.today.provenance
 
 
+def test_margins_that_add_up_are_said(log):
+    first = rcjax.tune(log, match=0.03, intervals=False)
+    again = rcjax.tune(log, match=0.03, today=first.policy, intervals=False)
+    added = f"today's policy was itself tuned to at most 3 points more error than {BEST}, and margins add up"
+    assert any(note.startswith(added) for note in again.notes)
+    assert not any("margins add up" in note for note in first.notes)
+
+
 @pytest.mark.parametrize("follows", [True, False])
 def test_a_policy_in_service_that_stays_is_one_to_use_and_to_check(log, follows, tmp_path):
     """Its figures are those of this log, it is beside itself, and its file names one target."""
