@@ -83,7 +83,8 @@ def compare_fresh(
     """
     from rcjax.logs.errors import LogError
     from rcjax.tuning.certify import overlap
-    from rcjax.tuning.replaying.comparing import compare_policy
+    from rcjax.tuning.diagnostics.causes import changed_prices
+    from rcjax.tuning.replaying.comparing import compare_policy, decides_alike
 
     shared, spec = overlap(log, policy), recorded_tuning(policy).spec
     log = shared.leave_out(log)
@@ -97,11 +98,14 @@ def compare_fresh(
         return {"comparison": None, "promised": promised and promised.to_json(), "change": ""}, [
             f"it is not compared with today's: {problem}"
         ]
-    rise = None if promised is None else comparison.shared_rise(promised)
+    is_repriced = bool(changed_prices(policy, log))  # which the decision tells
+    rise = None if promised is None or is_repriced else comparison.shared_rise(promised)
     remarks = [*filter(None, [comparison.describe_error_costs(log.error_kind), rise])]
-    change = comparison.headline(spec.money([comparison.cost]), log.error_kind)
+    change = f"on these queries it {comparison.headline(spec.money([comparison.cost]), log.error_kind)}"
+    if rival is not None and decides_alike(policy, rival):
+        change = "it answers every query as today's does"
     document = {"comparison": comparison.to_json(), "promised": promised and promised.to_json()}
-    return document | {"change": f"on these queries it {change}"}, remarks
+    return document | {"change": change}, remarks
 
 
 def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, noun: str) -> None:
@@ -121,13 +125,18 @@ def show_decision(
 
     `change` is the observed change from today's, in words; `action` what to do if a new policy is better.
     """
-    decision, window = document["decision"], document["window"]
+    from rcjax.tuning.diagnostics.decision import NOT_SHOWN
+
+    decision, window, headline = document["decision"], document["window"], document["decision"]["headline"]
     start = f"{action}. " if decision["tune_again"] and not decision["cause"] else ""
-    if action != "Tune again" and not (decision["tune_again"] or decision["cause"] or document["drifted"]):
-        start = "Keep the policy. "
-    if start and decision["gain"] and action == "Tune again":
-        start = f"Fine to keep; tuning again would {decision['gain']}. "
-    screen.print(f"{start}{capitalised(decision['headline'])}.", style="bold")
+    if action != "Tune again":  # of a new policy: the state is that of the policy before
+        if not (decision["tune_again"] or decision["cause"] or document["drifted"]):
+            start = "Keep the policy. "
+        headline = f"before: {headline}"
+    elif start and decision["gain"]:
+        kept = "Tune again, which" if decision["title"] == NOT_SHOWN else "Fine to keep; tuning again"
+        start = f"{kept} would {decision['gain']}. "
+    screen.print(f"{start}{capitalised(headline)}.", style="bold")
     if change and decision["state"] != ELSE_HAS_CHANGED:  # no figure counts before the labels are mended
         screen.print(f"{capitalised(change)}.")
     if window["since"]:

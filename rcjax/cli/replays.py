@@ -328,7 +328,7 @@ def retune(
         replacement, check_document = _assess_retuning(old, retuned, every_week, fresh, log or ())
         has_old_models = set(old.models) <= set(fresh.models)
         replays = {"before": replay_on(old, fresh) if has_old_models else None, "after": replay_on(new, fresh)}
-    grounds = _Grounds.of(replacement, check_document, fresh, renewed=not log)
+    grounds = _Grounds.of(replacement, check_document, fresh)
     written_to, problem = (None, None) if out is None else grounds.write(new, out, anyway=anyway)
     remarks = [*retuned.notes, *(grounds.reasons if check_document is None and problem is None else ())]
     if out and problem is None and written_to is None:
@@ -337,6 +337,7 @@ def retune(
     document |= {"replacement": as_json_values(replacement.to_json()), "comparison": retuned.comparison.to_json()}
     change = retuned.comparison.headline(retuned.money, retuned.log.error_kind)
     document |= {"change": f"it {change}", "remarks": remarks, "refused": grounds.refused and not anyway}
+    document |= {"accepted": grounds.accepted}
     document |= {"written": str(written_to)} if written_to else {}
     again = command("retune", policy, *(log or ()), **reading.as_options(), out=next_file(policy))
     step = (
@@ -406,13 +407,11 @@ class _Grounds:
     advice: str = "keep the policy in service"
 
     @classmethod
-    def of(
-        cls, replacement: Replacement, check_document: Mapping[str, Any] | None, log: Log, *, renewed: bool
-    ) -> _Grounds:
-        """Weigh a replacement, by the check of the old policy if there is a check; `renewed`: only prices are new."""
+    def of(cls, replacement: Replacement, check_document: Mapping[str, Any] | None, log: Log) -> _Grounds:
+        """Weigh a replacement, by the check of the old policy if there is a check."""
         if check_document is None:
-            accepted = replacement.replaces(broken=renewed)
-            return cls(accepted, bool(replacement.faults), replacement.describe(log.error_kind, broken=renewed))
+            accepted = replacement.replaces(broken=False)
+            return cls(accepted, bool(replacement.faults), replacement.describe(log.error_kind))
         decision = check_document["decision"]
         refused = decision["state"] in ("no fair sample", ELSE_HAS_CHANGED) or bool(replacement.faults)
         return cls(decision["tune_again"], refused, decision["reasons"], decision["advice"])
@@ -447,6 +446,8 @@ def _show_retuning(
     if document["check"]:  # if writing was refused, the error repeats the reasons
         reasons = any(step) or "written" in document
         show_decision(screen, document["check"], reasons=reasons, action="Replace the policy")
+    elif not document["refused"]:
+        screen.print(f"{'Replace' if document['accepted'] else 'Keep'} the policy.", style="bold")
     policies, replays = {"before": document["before"], "after": document["policy"]}, document["replayed"]
     for name, policy in policies.items():
         for line in cascade_lines(policy, name):

@@ -181,7 +181,7 @@ def test_the_decision_says_to_replace_a_policy_far_within_its_limit_by_a_cheaper
     )
     assert result.exit_code == 0, (result.stderr, result.exception)
     printed = " ".join(result.stdout.split())
-    assert re.search(r"Replace the policy\. (As|Better than) expected: the policy errs on ", printed)
+    assert re.search(r"Replace the policy\. Before: (as|better than) expected: the policy errs on ", printed)
     assert re.search(r"it saves \d\d\.\d % of the bill, and this policy is within its limit by more", printed)
     assert "the policy stays" not in printed
     assert rcjax.load_policy(tmp_path / "new.json").expected["cost"] < 0.95 * careful.expected["cost"]

@@ -19,7 +19,7 @@ from rcjax.logs.prices import price_factors
 from rcjax.policy.comparison import Comparison, describe_gap
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import recorded_tuning
-from rcjax.tuning.diagnostics.decision import PolicyDecision
+from rcjax.tuning.diagnostics.decision import KEPT, PolicyDecision
 from rcjax.tuning.diagnostics.findings import ALARM
 from rcjax.tuning.replaying.comparing import compare_policy, list_models, name_today
 
@@ -46,26 +46,36 @@ def changed_prices(policy: AbstractPolicy, log: Log) -> dict[str, float]:
     return price_factors(recorded_tuning(policy).prices or {}, log.prices or {}, policy.models)
 
 
-def find_cause(policy: AbstractPolicy, log: Log, changed: Sequence[tuple[str, str]]) -> Cause | None:
+def find_cause(
+    policy: AbstractPolicy, log: Log, changed: Sequence[tuple[str, str]], *, is_dearer: bool = True
+) -> Cause | None:
     """Return the first cause of these: labels, a model, prices, costs of all models; None without any.
+
+    Changed prices are told beside a changed model.
 
     Args:
         policy: the policy.
         log: the fresh log.
         changed: names of the models whose accuracy or confidences have changed, with the change in words.
+        is_dearer: whether the cost has risen by more than chance explains; else the costs are no cause.
     """
     inverted = [name for name, _ in find_inverted(log)]
     if 2 * len(inverted) > len(log.models):
         clause = f"check the labels first: the surer {join_names(inverted)} are, the more often they are wrong"
         return Cause(clause, "check the labels, then check again", in_labels=True)
+    prices = changed_prices(policy, log)
+    by_price = join_names(f"{name} (times {format_number(factor)})" for name, factor in prices.items())
+    repriced = [f"prices have changed: {by_price}"] * bool(prices)
     if 0 < len(changed) < max(len(policy.models), 2):
-        clause = "; ".join(f"model {name} has changed ({change})" for name, change in changed)
-        return Cause(clause, "", frozenset(name for name, _ in changed))
+        models = (f"model {name} has changed ({change})" for name, change in changed)
+        return Cause("; ".join([*models, *repriced]), "", frozenset(name for name, _ in changed))
     if changed:
-        return Cause("all models have changed", "see whether questions, prompts or labels have changed")
-    if prices := changed_prices(policy, log):
-        by_price = join_names(f"{name} (times {format_number(factor)})" for name, factor in prices.items())
-        return Cause(f"prices have changed: {by_price}", "")
+        clause = "; ".join(["all models have changed", *repriced])
+        return Cause(clause, "see whether questions, prompts or labels have changed")
+    if repriced:
+        return Cause(*repriced, "")
+    if not is_dearer:
+        return None
     known = [(log.cost[log.models.index(name)], policy.cost[name]) for name in policy.models]
     factors = [float(now / before) for now, before in known if before]
     if len(factors) > 1 and min(factors) >= _DEARER and max(factors) <= _ALIKE * min(factors):
@@ -122,6 +132,8 @@ def name_first(
         advice = f"{cause.advice}, then {then}{': nothing better is shown yet' * (not decision.tune_again)}"
     if cause.in_costs and todays and (saved := 1 - todays[0].cost / todays[0].rivals[0].cost) > 0:
         clause = f"{clause}; the policy still saves {percent(saved, 0)}"
+    if decision.title == KEPT and today is not None and cause.models & {*list_models(today)}:
+        decision = dataclasses.replace(decision, title="beside today's, which has changed, a margin tells little")
     return dataclasses.replace(decision, cause=clause, advice=advice, reasons=reasons)
 
 

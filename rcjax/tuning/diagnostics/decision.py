@@ -119,7 +119,7 @@ class LimitSaving:
         if self.saved_share < 0:
             gain = f"{describe_points(self.added_error)} {noun}" if self.added_error < 0 else f"no less {noun}"
             return f"it costs {percent(-self.saved_share)} more for {gain}: the policy stays"
-        why_not = "but this policy may have room for more errors only by chance"
+        why_not = "but that this policy has room for more errors may be chance"
         if self.saved_share < MIN_SAVING:
             why_not = f"less than the {100 * MIN_SAVING:.0f} % that replace a policy"
         elif self.added_error > self.room:
@@ -186,7 +186,9 @@ class Replacement:
         if self.saving is not None and self.saving.suffices == replaces:
             then = self.saving.describe(error_kind.noun)
         elif not replaces:
-            price = f" at ${format_number(1 / self.lam)} for {error_kind.unit}" if self.lam else ""
+            price = (
+                f" at ${format_number(1 / self.lam)} for {error_kind.unit}, as the tuning implies" if self.lam else ""
+            )
             then = f"{error_kind.noun} and money together{price}, the new policy is worse: the policy stays"
             if self.improvement > MIN_IMPROVEMENT:
                 then = "on queries left out of tuning, such a policy is worse: the policy stays"
@@ -301,7 +303,10 @@ def _broken_promise(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log
     return f"{new_error}; this policy has {percent(old.mean())} there"
 
 
-_NOT_SHOWN = "not shown to keep the margin"  # title of a policy whose difference may exceed its margin
+#: Titles of a policy whose difference from today's may exceed its margin, and of one that is shown to keep it.
+NOT_SHOWN, KEPT = "not shown to keep the margin", "the margin is kept"
+
+_MAX_NEEDED = 10_000  # queries beyond which a number of queries to label is no advice
 
 _ABOVE_PLAN = FINDING_KINDS["error"].limits.doubtful  # rise of an error from which on a sentence mentions it
 
@@ -337,12 +342,12 @@ class DecisionGrounds(NamedTuple):
         """Whether only the cost is beyond its limit, or a margin is shown to be kept, in words; else empty."""
         first, beyond = self.figures.in_order[0], {one.name for one in self.findings if one.verdict != "fine"}
         if self.repriced and beyond == {"cost"}:
-            return "as expected but for prices"
+            return NOT_SHOWN if self.figures.has_margin and first.may_exceed else "as expected but for prices"
         if beyond == {"cost"} and self.findings[1].verdict == "bad":
             return "dearer than expected"
         if not self.figures.has_margin or beyond:
             return ""
-        return _NOT_SHOWN if first.may_exceed else "the margin is kept"
+        return NOT_SHOWN if first.may_exceed else KEPT
 
     @property
     def else_has_changed(self) -> bool:
@@ -440,6 +445,8 @@ class DecisionGrounds(NamedTuple):
         """Advice with the number of further queries that would show that the margin is kept, if it is known."""
         first = self.figures.in_order[0]
         needed = 0.0 if first.gap >= 0 else first.n * (Z_ONE_SIDED_95 * first.se / first.gap) ** 2
+        if needed > _MAX_NEEDED:
+            return "labels will hardly show that the margin is kept: keep the policy, or tune for a wider margin"
         more = f"about {float(f'{needed - first.n:.2g}'):,.0f} more" if needed > first.n else "more"
         return f"to show that the margin is kept, log and label {more} queries like these, then check all together"
 
@@ -556,7 +563,7 @@ def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> Policy
     elif state == "doubtful" and is_chance and not evidence.doubted.too_few_tuned_on:
         unlabelled = f"label the {count(evidence.unlabelled, 'query')} without a label"
         advice = f"{unlabelled if evidence.unlabelled else 'log and label more queries'}, then check all together"
-    elif evidence.title == _NOT_SHOWN:
+    elif evidence.title == NOT_SHOWN:
         advice = evidence.advice_on_margin
     else:
         advice = "keep the policy; check again with fresh queries, such as next week's"

@@ -111,8 +111,17 @@ class Finding:
 
 
 def merge_findings(findings: Iterable[Finding], checked: Iterable[Finding]) -> list[Finding]:
-    """Return findings; those of a check take the place of those of the same name and model."""
-    return [*{(finding.name, finding.subject): finding for finding in (*findings, *checked)}.values()]
+    """Return findings; those of a check take the place of those of the same name and model.
+
+    A check calls a figure that explains bad if it has changed by more than chance explains; here it is bad by its size.
+    """
+    judged = (
+        finding
+        if finding.name not in ("calibration error", "confidences") or finding.verdict == "fine"
+        else dataclasses.replace(finding, verdict=assess_figure(finding.name, finding.figure))
+        for finding in checked
+    )
+    return [*{(finding.name, finding.subject): finding for finding in (*findings, *judged)}.values()]
 
 
 def worst_verdict(findings: Iterable[Finding]) -> FindingVerdict:
@@ -191,6 +200,15 @@ def separate_looks(looks: float) -> float:
     return float(np.interp(looks, _LOOKS, _SEPARATE))
 
 
+def look_p_value(p_value: float, looks: float) -> float:
+    """Return the p-value of one look, adjusted for a number of separate looks.
+
+    >>> look_p_value(0.01, 1), round(look_p_value(0.01, 40), 2)
+    (0.01, 0.33)
+    """
+    return p_value if looks == 1 else 1 - (1 - p_value) ** looks
+
+
 def assess_together(findings: Iterable[Finding], looks: float = 1.0, alarm: float = ALARM) -> list[Finding]:
     """Give findings their verdicts, by p-values adjusted for the number of looks and by Holm's method.
 
@@ -202,7 +220,7 @@ def assess_together(findings: Iterable[Finding], looks: float = 1.0, alarm: floa
         alarm: level of all findings together.
     """
     findings = list(findings)
-    raw = [math.nan if finding.p_value is None else 1 - (1 - finding.p_value) ** looks for finding in findings]
+    raw = [math.nan if finding.p_value is None else look_p_value(finding.p_value, looks) for finding in findings]
     assessed = []
     for finding, p_value in zip(findings, holm_adjusted(raw).tolist(), strict=True):
         verdict: FindingVerdict = "fine"

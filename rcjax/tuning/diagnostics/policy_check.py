@@ -30,7 +30,13 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import carried_log
 from rcjax.logs.log import Log
 from rcjax.model.calibration import expected_calibration_error
-from rcjax.model.goodness_of_fit.two_samples import Change, calibration_change, distribution_change
+from rcjax.model.goodness_of_fit.two_samples import (
+    Change,
+    SampleMean,
+    calibration_change,
+    distribution_change,
+    rise_of_mean,
+)
 from rcjax.policy.bills import Bill
 from rcjax.policy.comparison import recorded_comparison
 from rcjax.policy.error_kind import ERRORS, ErrorKind, penalised, recorded_error_kind
@@ -46,6 +52,7 @@ from rcjax.tuning.diagnostics.decision import (
     decide,
 )
 from rcjax.tuning.diagnostics.findings import (
+    ALARM,
     FINDING_KINDS,
     PRIMARY,
     WEEKLY,
@@ -58,6 +65,7 @@ from rcjax.tuning.diagnostics.findings import (
     assess_sample,
     assess_together,
     confidence_finding,
+    look_p_value,
     separate_looks,
     worst_verdict,
 )
@@ -106,6 +114,8 @@ class ModelChange:
     """Median of the raw confidences, as a probability."""
     median_tuned: float
     """Median of the raw confidences on the queries tuned on."""
+    error_p: float
+    """One-sided p-value of the rise of its error, at one look."""
 
     def findings(self, error_kind: ErrorKind) -> Iterator[Finding]:
         """Yield the findings on a change of the calibration and of the distribution of confidences."""
@@ -274,9 +284,12 @@ def check_policy(
     if replacement is None and retuning:
         replacement = _assess_retuned(policy, recent, seed)
     evidence = _ground_decision(policy, last_look, looks, window, sample, old.n_queries)
-    changed_models = {finding.subject for finding in secondary if finding.verdict == "bad"}
-    changed = [(row.model, row.describe(log.error_kind.noun)) for row in models if row.model in changed_models]
-    cause, decision = find_cause(policy, last_weeks(unseen), changed), decide(evidence, replacement)
+    moved = {finding.subject for finding in secondary if finding.verdict == "bad"}
+    changed = _changed_models(policy, [row for row in models if row.model in moved], last_look, separate)
+    described = [(row.model, row.describe(log.error_kind.noun)) for row in changed]
+    is_dearer = look_p_value(last_look.cost_as_tuned.p_value, separate) < ALARM
+    cause = find_cause(policy, last_weeks(unseen), described, is_dearer=is_dearer)
+    decision = decide(evidence, replacement)
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
@@ -295,6 +308,34 @@ def check_policy(
         unlabelled=evidence.unlabelled,
         error_kind=log.error_kind,
     )
+
+
+def _changed_models(
+    policy: AbstractPolicy, moved: Sequence[ModelChange], look: _LastLook, looks: float
+) -> list[ModelChange]:
+    """Return the models whose change may explain the primary figures, of those with moved confidences or calibration.
+
+    A model counts if its error has risen by more than chance explains; after an alarm of an error, also if its error
+    has not fallen. Only models of the rungs in use count, and today's, unless all models of the policy have moved.
+
+    Args:
+        policy: the policy.
+        moved: the models whose calibration or confidences have changed by more than chance explains.
+        look, looks: the last look, and the number of separate looks in a year.
+    """
+    alarmed = {finding.name for finding in look.primary if finding.verdict == "bad"} - {"cost", "budget"}
+    worse = [
+        row
+        for row in moved
+        if look_p_value(row.error_p, looks) < ALARM or (alarmed and row.accuracy <= row.accuracy_tuned)
+    ]
+    if len(worse) == len(policy.models):
+        return worse
+    today, rungs = recorded_tuning(policy).spec.today, policy.adjacent_rungs
+    if look.followed is not None:
+        rungs = policy.rungs[int(look.followed["low"]) : math.ceil(look.followed["high"]) + 1]
+    asked = {*(name for rung in rungs for name in rung.models), *(() if today is None else list_models(today))}
+    return [row for row in worse if row.model in asked]
 
 
 def _ground_decision(
@@ -581,6 +622,7 @@ def _compare_model(name: str, old: _ModelAnswers, new: _ModelAnswers, j: int, so
         distance_p=distance.p_value,
         median=math.exp(np.median(raw)),
         median_tuned=math.exp(np.median(raw_before)),
+        error_p=rise_of_mean(SampleMean.estimate(1 - right_before), SampleMean.estimate(1 - right))[1],
     )
 
 

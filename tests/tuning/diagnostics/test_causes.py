@@ -9,6 +9,7 @@ import pytest
 import rcjax
 from rcjax._base.tokens import Price
 from rcjax.policy.ladder import with_provenance
+from rcjax.tuning.diagnostics.causes import find_cause
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
@@ -48,6 +49,26 @@ def test_a_changed_model_opens_the_decision_and_is_not_advised(policy, logs):
     assert found.headline.startswith(f"model {LARGE} has changed (error 2")
     assert " → 5" in found.headline.partition(")")[0]
     assert found.advice.startswith(f"until {LARGE} is mended, use {MIDDLE} alone; ")
+
+
+def test_a_margin_beside_todays_that_has_changed_is_not_said_to_be_kept(policy, logs):
+    sure = np.asarray(logs[1].logprob)[:, 1] > np.median(logs[1].logprob[:, 1])  # LARGE is hardly asked there
+    spoilt = logs[1].correct.at[:, 2].set(jnp.where(sure, 0, logs[1].correct[:, 2]))
+    found = decision(policy, dataclasses.replace(logs[1], correct=spoilt))
+    assert found.title == "beside today's, which has changed, a margin tells little"
+
+
+@pytest.mark.parametrize(("model", "by"), [(MIDDLE, LARGE), (SMALL, MIDDLE)])
+def test_a_model_that_errs_less_is_not_to_be_mended(policy, logs, model, by):
+    found = decision(policy, replaced(logs[1], model, by))
+    assert found.cause == ""
+    assert "mended" not in found.advice
+
+
+def test_a_rise_of_costs_that_may_be_chance_is_no_cause(policy, logs):
+    log = dearer(logs[1], 1.15)
+    assert find_cause(policy, log, [], is_dearer=True).in_costs
+    assert find_cause(policy, log, [], is_dearer=False) is None
 
 
 def test_a_rise_of_all_costs_opens_the_decision_with_the_saving_that_stays(policy, logs):

@@ -92,7 +92,7 @@ def test_p_values_are_adjusted_for_all_findings_and_looks():
 
 def model_change(**others):
     figures = {"accuracy": 0.7, "accuracy_tuned": 0.8, "confidence": 0.81, "distance": 0.2, "distance_p": 0.0005}
-    figures |= {"calibration_error": 0.11, "calibration_error_tuned": 0.03, "calibration_p": 0.0005}
+    figures |= {"calibration_error": 0.11, "calibration_error_tuned": 0.03, "calibration_p": 0.0005, "error_p": 0.002}
     return ModelChange("small", 300, **figures | {"median": 0.7, "median_tuned": 0.9} | others)
 
 
@@ -188,12 +188,16 @@ def test_errors_above_plan_are_mentioned_beside_a_margin(rise, tail):
     assert f"; errors are 3.5 points above plan{tail}" in found.sentence
 
 
-def test_changed_prices_are_no_sampling_error():
+@pytest.mark.parametrize(
+    ("se", "title", "advice"),
+    [(0.001, "as expected but for prices", "keep the policy"), (0.01, "not shown to keep the margin", "to show that")],
+)
+def test_changed_prices_are_no_sampling_error(se, title, advice):
     dearer = figure(0.26, 0.2, 0.14)
-    found = decided(cost=dearer, difference=MARGIN, repriced=True)
-    assert (found.state, found.title) == ("doubtful", "as expected but for prices")
+    found = decided(cost=dearer, difference=dataclasses.replace(MARGIN, se=se), repriced=True)
+    assert (found.state, found.title) == ("doubtful", title)
     assert found.sentence.endswith("30.0 % more than the $200 expected at the old prices")
-    assert found.advice.startswith("keep the policy")
+    assert found.advice.startswith(advice)
     assert "may be chance" in decided(cost=dearer, difference=MARGIN).sentence
 
 
