@@ -73,7 +73,7 @@ def find_cause(
         clause = "; ".join(["all models have changed", *repriced])
         return Cause(clause, "see whether questions, prompts or labels have changed")
     if repriced:
-        return Cause(*repriced, "")
+        return Cause(repriced[0], "")
     if not is_dearer:
         return None
     known = [(log.cost[log.models.index(name)], policy.cost[name]) for name in policy.models]
