@@ -418,10 +418,10 @@ class ModelCaller:
         try:
             async with asyncio.timeout(seconds) as timer:
                 limits = CallLimits(slots, timer.when())
-                send_question = partial(self._send, limits)
+                send = send_question = partial(self._send, limits)
                 if forwarder is not None:
                     send_question = partial(self._forward, forwarder, exchange.endpoint, limits)
-                await exchange.run(send_question, partial(self._send, CallLimits()), self._checks)
+                await exchange.run(send_question, send, self._checks)
         except TimeoutError:
             exchange.fail(connection_error(timed_out=True))
             if forwarder is not None and forwarder.seconds_waited > (seconds or 0.0) / 2:  # no fault of the model

@@ -271,6 +271,28 @@ def test_the_question_about_a_reply_with_half_a_character_is_sent():
     assert (result.status, result.text, len(server.requests)) == ("answered", "half \ud83d", 2)
 
 
+def test_second_questions_take_slots_and_wait_no_longer_than_their_call():
+    """Eight of them were in flight with two slots, and one backed off until the time of its call was up."""
+    limited = Response({"error": {}}, status=429, headers={"retry-after": "35"})
+    behave = script(small=[Response(completion("Paris")), limited], middle=broken(400), large=broken(400))
+    result, _ = ask(behave, signal=signals.Verification(), asking={"deadline": 64.0})
+    assert result.calls[0].error == "the second question: HTTP 429"
+
+    def slow(request, headers):
+        is_second = "Proposed answer" in str(request["messages"])
+        return Response(completion("Paris"), delay=0.1 * is_second)
+
+    async def main():
+        async with (
+            serving(slow) as (server, client),
+            make_cascade(POLICY, client, signal=signals.Verification(), concurrency=2) as cascade,
+        ):
+            await asyncio.gather(*(cascade.ask("Capital?") for _ in range(8)))
+            return server.busiest
+
+    assert asyncio.run(main()) == 2
+
+
 def test_a_request_that_was_never_sent_costs_nothing():
     failed, _ = ask(script(), "half \ud83d")
     assert [(call.error, call.cost, call.estimated) for call in failed.result.calls] == [
