@@ -27,7 +27,13 @@ from rcjax.serving.endpoints import Endpoint, LoggedNormaliser
 from rcjax.serving.exchange import Exchange
 from rcjax.serving.failures import NO_CREDIT, CallError, Failure, NotCoveredError, connection_error
 from rcjax.serving.models_file import ModelEntry, format_request_settings
-from rcjax.serving.openai_client import CompletionRequest, complete, make_api_client
+from rcjax.serving.openai_client import (
+    MAX_WAIT_SECONDS,
+    CompletionRequest,
+    backoff_seconds,
+    complete,
+    make_api_client,
+)
 from rcjax.serving.usage import CallUsage, text_bytes, token_limit
 
 _TOKENS_PER_MESSAGE, _TOKENS_PER_REQUEST = 16, 64  # most tokens that endpoints add to a message, and to a request
@@ -155,8 +161,6 @@ _MAX_FAILURES = 10  # calls in a row, after which a model is not asked any more
 
 _MAX_CHARACTERS = 1_000_000  # characters of a reply; more than any model writes
 
-_MAX_WAIT = 120.0  # seconds; a model that asks for a longer back-off is not asked any more in this run
-
 _MAX_UNPRICED_CALLS = 2  # calls made one at a time while no cost is known
 
 _ATTEMPTS = 5  # per request with transient failures; a request waits for a rate limit twice as often
@@ -165,8 +169,6 @@ _ADVICE: dict[int | str | None, str] = {  # by HTTP status, or the server's code
     429: ": its rate limit is reached: try again later, or give a lower --concurrency",
     "unsupported_parameter": ": give the model other options in models.toml, or another signal",
 }
-
-BACKOFF_SECONDS = (0.5, 8.0)  # seconds before the second attempt, and at most
 
 
 def describe_failure(problem: CallError) -> str:
@@ -287,7 +289,7 @@ class Respondent:
                         reason = describe_failure(problem)
                         self.stop(f"{_MAX_FAILURES} calls in a row have failed, the last one with: {reason}")
                     raise
-                await self._back_off(problem.failure, attempt + waits)
+                await self._back_off(problem.failure, attempt + waits - 2)
             else:
                 self._failures = 0
                 return completion
@@ -327,16 +329,15 @@ class Respondent:
         if self.stopped is not None:
             raise StoppedError(self.stopped)
 
-    async def _back_off(self, failure: Failure, attempt: int) -> None:
-        """Back off before the next attempt, exponentially or as the server says; a rate limit holds for all calls."""
-        first, longest = BACKOFF_SECONDS
-        seconds = failure.retry_after if failure.retry_after is not None else min(longest, first * 2 ** (attempt - 2))
-        if seconds > _MAX_WAIT:
+    async def _back_off(self, failure: Failure, retries: int) -> None:
+        """Back off before the next attempt; a rate limit holds for all calls, and a very long one ends the run."""
+        seconds = backoff_seconds(failure, retries)
+        if seconds > MAX_WAIT_SECONDS:
             self.stop(f"its server asks for a back-off of {seconds:,.0f} seconds")
         elif failure.status == 429:
             self._closed_until = max(self._closed_until, time.monotonic() + seconds)
         else:
-            await asyncio.sleep(seconds * random.uniform(0.8, 1.2))
+            await asyncio.sleep(seconds)
 
     def note_reading(self, problem: str | None) -> None:
         """Record whether a reply's confidence could be read; stop the model after ten failures in a row."""

@@ -356,23 +356,28 @@ async def _post(
         await asyncio.sleep(wait)
 
 
-_BACKOFF = (0.5, 8.0)  # seconds before the first retry, and at most
+BACKOFF_SECONDS = (0.5, 8.0)  # seconds before the first retry, and at most
 
-_MAX_WAIT = 120.0  # longest back-off in seconds that a server may ask for; else there is no retry
+MAX_WAIT_SECONDS = 120.0  # longest back-off that a server may ask for
+
+
+def backoff_seconds(failure: Failure, retries: int) -> float:
+    """Return the seconds before the next attempt: as the server says, or else exponential, as of OpenAI's client."""
+    first, longest = BACKOFF_SECONDS
+    return failure.retry_after or min(longest, first * 2.0 ** min(retries, 10)) * random.uniform(0.75, 1.0)
 
 
 def _retry_wait(failure: Failure, retries: int, end: float | None) -> float | None:
-    """Return the seconds before the next attempt, as OpenAI's client computes them; None if no retry is of use.
+    """Return the seconds before the next attempt; None if no retry is of use.
 
     A wait beyond the end of the call is of no use: the next model is asked at once. A request whose answer took too
     long is not repeated: the second would be as slow, and both may be charged.
     """
     if not failure.transient or (failure.timed_out and failure.charged):
         return None
-    first, longest = _BACKOFF
-    wait = failure.retry_after or min(longest, first * 2.0 ** min(retries, 10)) * random.uniform(0.75, 1.0)
+    wait = backoff_seconds(failure, retries)
     is_late = end is not None and asyncio.get_running_loop().time() + wait >= end
-    return None if wait > _MAX_WAIT or is_late else wait
+    return None if wait > MAX_WAIT_SECONDS or is_late else wait
 
 
 ForwardChunk = Callable[[Mapping[str, Any]], Awaitable[None]]
