@@ -21,7 +21,7 @@ from rcjax._base.codec import describe_type
 from rcjax._base.extras import import_extra
 from rcjax.collecting.questions import Question, conversation
 from rcjax.policy.signals import ReplyCheck
-from rcjax.policy.signals.answers import without_thoughts
+from rcjax.policy.signals.answers import as_object, without_thoughts
 from rcjax.policy.signals.reply_checks import without_rounding
 from rcjax.serving.check_processes import (
     CheckError,
@@ -31,6 +31,7 @@ from rcjax.serving.check_processes import (
     require_runnable,
     search_pattern,
 )
+from rcjax.serving.completions import read_json
 from rcjax.serving.failures import NotCoveredError
 
 
@@ -352,7 +353,4 @@ def _value_or_lines(reply: str, name: str) -> tuple[Any, list[str]]:
     text = re.sub(r"\A```(?:json)?\s|```\Z", "", without_thoughts(reply)).strip()
     if not text.startswith("{"):
         return None, [line.strip(" \t\r*_`\"'“”()[].!").casefold() for line in text.split("\n")]
-    try:
-        return json.loads(text).get(name), []
-    except (ValueError, RecursionError):
-        return None, []
+    return as_object(read_json(text)).get(name), []

@@ -11,7 +11,6 @@ The logs are JSON Lines or arrays, without labels. The name of a query is a hash
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -33,10 +32,10 @@ from rcjax.logs.importing.lines import (
 )
 from rcjax.policy.decisions import canonical_answer
 from rcjax.policy.signals import SignalError, Token, mean_logprob
-from rcjax.policy.signals.answers import INVALID, NO_CALL, canonical_calls, chosen_choice, format_calls
+from rcjax.policy.signals.answers import INVALID, NO_CALL, canonical_calls, chosen_choice, format_calls, hash_json
 from rcjax.policy.signals.replies import NO_LOGPROB, TokensError, logprob_of, read_tokens, token_content
 from rcjax.policy.signals.signal import choice_logprob
-from rcjax.serving.completions import choice_text
+from rcjax.serving.completions import choice_text, read_json
 from rcjax.serving.failures import body_failure, choice_failure, finish_reason_of
 from rcjax.serving.usage import reported_tokens
 
@@ -138,16 +137,9 @@ def decode_json(value: Any) -> Any:
     ([{'role': 'user'}], '[sic]')
     """
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            return value
+        decoded = read_json(value)
+        return value if decoded is None else decoded
     return value
-
-
-def hash_query(content: Sequence[Any]) -> str:
-    """Return a name of a query that is the same for every model: a hash of messages, or of a prompt and variables."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def format_prompt(messages: Sequence[tuple[str, str]]) -> str:
@@ -284,7 +276,7 @@ def _read_payload(record: Mapping[str, Any], query: str | None, place: str) -> l
     payload = record.get("standard_logging_object", record)
     request = decode_json(payload.get("proxy_server_request")) or {}
     messages = read_messages(decode_json(payload.get("messages")) or request.get("messages"))
-    query_name = hash_query(messages) if query is None else _look_up(payload, query)
+    query_name = hash_json(messages) if query is None else _look_up(payload, query)
     require_sound(query_name is not None, place, f"no value at {query}, which is to be the name of the query")
     line = {"query": str(query_name), "model": payload.get("model_group") or payload["model"]}
     failure = _failure(payload, messages)

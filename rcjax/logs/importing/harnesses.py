@@ -31,7 +31,6 @@ from rcjax.logs.importing.api_logs import (
     confidence_of_tokens,
     count_tokens,
     format_prompt,
-    hash_query,
     read_messages,
     read_tool_calls,
 )
@@ -53,7 +52,7 @@ from rcjax.logs.importing.lines import (
 )
 from rcjax.policy.decisions import canonical_answer
 from rcjax.policy.signals import SignalError
-from rcjax.policy.signals.answers import chosen_choice
+from rcjax.policy.signals.answers import chosen_choice, hash_json
 from rcjax.policy.signals.replies import NO_LOGPROB, TokensError, logprob_of, read_tokens
 from rcjax.serving.completions import choice_text
 
@@ -367,7 +366,7 @@ def _read_promptfoo(path: Path, options: ImportOptions) -> Iterator[Line | Damag
 def _read_promptfoo_result(row: Mapping[str, Any], options: ImportOptions, place: str) -> Line:
     provider, response = row["provider"], row.get("response") or {}
     prompt, output = str(row["prompt"]["raw"]), response.get("output")
-    line = {"query": hash_query([prompt, row.get("vars")]), "model": provider.get("label") or provider["id"]}
+    line = {"query": hash_json([prompt, row.get("vars")]), "model": provider.get("label") or provider["id"]}
     if row.get("failureReason") == _ERROR:
         return line | {"error": "with an error"}
     text = output if isinstance(output, str) else None if output is None else json.dumps(output)

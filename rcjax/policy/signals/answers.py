@@ -53,6 +53,15 @@ def objects_in(value: Any) -> list[Mapping[str, Any]]:
     return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
 
 
+def hash_json(value: Any) -> str:
+    """Return a hash of a JSON value: sixteen hexadecimal digits.
+
+    >>> hash_json({"b": 1, "a": 2}) == hash_json({"a": 2, "b": 1})
+    True
+    """
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
 def request_form_of(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> str:
     """Return the form of a request: `PLAIN`, or twelve hexadecimal digits.
 
