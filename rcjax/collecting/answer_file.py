@@ -144,12 +144,9 @@ _ANSWER_CHECKS: dict[str, Callable[[Any], bool]] = {
 
 
 class AnswerFile:
-    """An answer file opened for writing, and locked against other runs on this machine.
+    """An answer file opened for writing, created if it is missing, and locked against other runs on this machine.
 
     `answers` holds its rows. They include a failed call for each call that was under way when an earlier run ended.
-
-    Args:
-        path: path of the file, which is created if missing.
 
     Raises LogError if the file is of another kind or locked by another run, and OSError if it cannot be opened.
     """

@@ -438,8 +438,7 @@ def _observed_ratio(
 ) -> Decimal:
     """Return the ratio of a model's observed costs, failures and judges included, to the usual costs.
 
-    The prior ratio of 1 has the weight of a quarter of an answer: the usual length of an answer may be ten times too
-    large.
+    A prior ratio of 1 counts as a quarter of an answer: the usual length of an answer may be ten times too large.
     """
     by_query = {question.query: question for question in questions}
     rows = [row for row in answers.rows.values() if row["model"] == collected.name and row["query"] in by_query]

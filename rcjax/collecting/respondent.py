@@ -184,11 +184,8 @@ class StoppedError(Exception):
 class Respondent:
     """A model behind its endpoint, with retries, back-off and a record of its costs.
 
-    Args:
-        settings: settings of the model.
-        timeout: seconds per attempt, to the end of the reply.
-
-    Raises ValueError if its key is not in the environment, or cannot be sent.
+    An attempt has `timeout` seconds, to the end of the reply. Raises ValueError if the model's key is not in the
+    environment, or cannot be sent.
     """
 
     def __init__(self, settings: ModelEntry, timeout: float = 60.0) -> None:
@@ -372,7 +369,7 @@ class CollectedModel:
     samples: int = 1
     """Number of answers to each question, each from a separate call."""
     separate: bool = False
-    """Whether only answers are requested, without confidences: the samples vote, and their agreement counts."""
+    """Whether the samples vote: a request asks for an answer alone, and the share that agrees is the confidence."""
     check: ReplyCheck | None = None
     """The signal, if it is a check."""
 

@@ -78,11 +78,7 @@ PROCESS_SECONDS = 5.0  # seconds per answer
 
 
 class ProcessGrader:
-    """A grader that works in separate processes, which start with the first answer.
-
-    Args:
-        name: name of the grader, for messages.
-    """
+    """A grader that works in separate processes, which start with the first answer."""
 
     needs_reference = True
     libraries: ClassVar[dict[str, str]] = {"pebble": "run"}
@@ -102,12 +98,9 @@ class ProcessGrader:
             raise GraderError(f"{self.name}: {error}") from None
 
     async def call(self, function: Callable[..., Any], *arguments: Any, seconds: float | None = None) -> Any:
-        """Call a function in a process. Raises NoVerdictError if the process fails or takes too long.
+        """Call a function, which raises nothing, in a process, for five seconds at most or as many as given.
 
-        Args:
-            function: a function that raises nothing.
-            arguments: arguments of the function, which can be pickled.
-            seconds: time limit; five seconds by default.
+        Raises NoVerdictError if the process fails or takes too long.
         """
         seconds = PROCESS_SECONDS if seconds is None else seconds
         async with self._slots:
@@ -127,9 +120,6 @@ class ProcessGrader:
 
 class PatternGrader(ProcessGrader):
     """A grader that searches the reply for a regular expression, in which `{answer}` stands for a right answer.
-
-    Args:
-        pattern: regular expression of Python's `re`.
 
     Raises GraderError for an invalid expression, or if pebble is missing.
     """
@@ -159,11 +149,7 @@ class CheckGrader:
 
     A function, `python:module:function`, gets the text and the right answers. A program, `command:` and its command
     line, reads `{"query", "text", "answer", "reference", "choices"}` and prints its verdict as JSON; null or no output
-    means that it cannot tell.
-
-    Args:
-        name: name of the check.
-        max_score: full score; None if the code gives only right or wrong.
+    means that it cannot tell. The full score is None if the code gives only right or wrong.
 
     Raises GraderError if the code cannot be run.
     """

@@ -56,12 +56,9 @@ class LoggedNormaliser:
 
 
 def separate_votes(record: Mapping[str, Any]) -> Votes | None:
-    """Return the signal of votes whose answers are requested one by one; None if the record has another signal.
+    """Return the signal of votes whose answers are requested one by one; None if a model's record has another signal.
 
     Returns None also if the votes compare keys of answers, which only the user's own function makes.
-
-    Args:
-        record: the policy's record of the model's signal and options.
 
     >>> separate_votes({"signal": "votes", "samples": 3, "separate": True, "compare": "choice"})
     Votes(samples=3, temperature=None, normalise=LoggedNormaliser(compare='choice'), separate=True)
@@ -188,12 +185,8 @@ class Endpoint:
     def estimate_cost(self, query: Query, means: AnswerMeans) -> float:
         """Estimate the money that an answer may cost, from the bytes of the prompt and the limit on tokens.
 
-        A second question repeats the question and the answer. The cost of a check is known after the first one.
-
-        Args:
-            query: the question.
-            means: the running means of the model's answers: the length of an answer without a limit on tokens, and
-                the cost of a check.
+        Without a limit, an answer has its mean length. A second question repeats the question and the answer. A check
+        has its mean cost, which is known after the first one.
         """
         if self.price is None:
             return self.mean_cost or 0.0

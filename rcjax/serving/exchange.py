@@ -67,9 +67,9 @@ class Exchange:
     """The model's name in policies and logs."""
     endpoint: Endpoint
     usage: CallUsage = field(default_factory=CallUsage)
-    """The tokens and bytes of the question's requests; from `end` on, of the second question's too."""
+    """The usage of the question's requests; `end` adds that of the second question."""
     second_usage: CallUsage = field(default_factory=CallUsage)
-    """The tokens and bytes of the second question's requests."""
+    """The usage of the second question's requests."""
     start: float = field(default_factory=time.perf_counter)
     completion: Mapping[str, object] | None = None
     """The completion as the endpoint sent it, which may lack a text; None if nothing usable came back."""
@@ -98,13 +98,7 @@ class Exchange:
     """The call for the log, set by `end`."""
 
     async def run(self, send_question: SendRequest, send_second: SendRequest, checks: CheckRunner) -> None:
-        """Ask the model and read the reply, with a check or a second question. Failures are noted, not raised.
-
-        Args:
-            send_question: sends the question.
-            send_second: sends the signal's second question.
-            checks: runs the check, if the signal is a check.
-        """
+        """Ask the model, and read the reply with a check or a second question. Failures are noted, not raised."""
         signal = self.endpoint.signal
         try:
             self.completion = completion = await self._ask(send_question)
@@ -176,12 +170,7 @@ class Exchange:
             self.failure_kind = f"the check {problem.kind}" if self.is_checking else problem.kind
 
     def end(self, policy: Policy | None = None, request_settings: str | None = None) -> Call:
-        """Complete the exchange and return its call.
-
-        Args:
-            policy: the policy that calibrates the confidence; None for an uncalibrated call.
-            request_settings: the model's options, signal and price, as JSON.
-        """
+        """Complete the exchange and return its call, whose confidence a policy calibrates, if there is one."""
         reading, usage, second = self.reading, self.usage, self.second_usage
         answer_unread = self.text if self.endpoint.skips_second(self.query) else None
         usage.join(second)

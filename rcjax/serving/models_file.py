@@ -216,12 +216,9 @@ _OPENAI = "https://api.openai.com/v1"
 
 
 def listed_price(upstream_model: str, base_url: str | None, where: str) -> ListedPrice:
-    """Return the price of a model by genai-prices. Raises ValueError if genai-prices has none, or is not installed.
+    """Return the price of a model at an endpoint by genai-prices; the endpoint None is OpenAI's.
 
-    Args:
-        upstream_model: the name by which the endpoint knows the model.
-        base_url: the endpoint's address; None is OpenAI's.
-        where: the place of the model's table, for the message.
+    Raises ValueError, which names the place `where`, if genai-prices has no price, or is not installed.
     """
     try:
         listed = GenaiPrices(base_url or _OPENAI).find(upstream_model)

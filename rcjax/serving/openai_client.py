@@ -201,12 +201,7 @@ _TURN_BYTES = 2_048  # bytes of a stream that a task reads in its turn: some ten
 
 
 class LimitedStream(HTTP.AsyncByteStream):
-    """The first bytes of a response, within its time limit. A larger response gets the extension NOT_READ.
-
-    Args:
-        response: the response.
-        max_bytes: number of bytes that are read.
-    """
+    """The first `max_bytes` of a response, within its time limit. A larger response gets the extension NOT_READ."""
 
     def __init__(self, response: Any, max_bytes: int) -> None:
         self._response, self._stream, self._max_bytes = response, response.stream, max_bytes

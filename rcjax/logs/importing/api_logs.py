@@ -41,12 +41,7 @@ from rcjax.serving.usage import reported_tokens
 
 
 def confidence_of_tokens(content: Any, text: str, choices: Sequence[str] = ()) -> Line:
-    """Compute the confidence of a reply from its tokens: the probability of a choice, or the mean of a text.
-
-    Args:
-        content: tokens in the format of an API, as `read_tokens` takes them.
-        text: text of the reply.
-        choices: names of the choices; empty for free text.
+    """Compute the confidence of a reply from its tokens: the probability of a choice or, without choices, the mean.
 
     >>> confidence_of_tokens([{"token": "Par", "logprob": -0.25}, {"token": "is", "logprob": -0.75}], "Paris")
     {'logprob': -0.5, 'signal': 'mean'}
@@ -156,10 +151,8 @@ def format_prompt(messages: Sequence[tuple[str, str]]) -> str:
 def read_replies(body: Mapping[str, Any], line: Line, *, tools: bool = False) -> list[Line]:
     """Return the lines of a reply of OpenAI's API (chat completions, completions, responses), one per choice.
 
-    Args:
-        body: the reply as JSON.
-        line: values that all choices have in common. The choices share its cost and the tokens.
-        tools: whether the request offers tools: a reply without a call is then the answer "no call".
+    The choices share the values of `line`, its cost and the tokens. If the request offers tools, a reply without a call
+    is the answer "no call".
     """
     choices = body.get("choices", [])
     if body_failure(body) is not None:

@@ -63,11 +63,7 @@ def hash_json(value: Any) -> str:
 
 
 def request_form_of(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> str:
-    """Return the form of a request: `PLAIN`, or twelve hexadecimal digits.
-
-    Args:
-        messages: the conversation.
-        options: options of the request.
+    """Return the form of a request with these options: `PLAIN`, or twelve hexadecimal digits.
 
     >>> tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     >>> described = {"type": "function", "function": {**tool["function"], "description": "At 12:30."}}
@@ -207,13 +203,10 @@ def _json_numbers(value: Any) -> Any:
 
 
 def read_calls(calls: Sequence[Any]) -> list[dict[str, Any]] | None:
-    """Return the names and arguments of calls of tools, sorted.
+    """Return the names and arguments of calls, sorted; None if a call lacks a name, or its arguments are no object.
 
-    Returns None if a call lacks a name, or its arguments are not an object.
-
-    Args:
-        calls: calls as `{"name", "arguments"}`, or with these in `function`, as endpoints have them. The arguments may
-            be a text with JSON; an empty text stands for no arguments.
+    A call is `{"name", "arguments"}`, or has these in `function`, as endpoints have them. The arguments may be a text
+    with JSON; an empty text stands for no arguments.
 
     >>> read_calls([{"id": "1", "function": {"name": "f", "arguments": '{"x": 1.0}'}}])
     [{'name': 'f', 'arguments': {'x': 1.0}}]

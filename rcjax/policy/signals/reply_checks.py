@@ -118,10 +118,7 @@ class ReplyCheck(OneReply):
     def reading(self, reply: Reply, verdict: Verdict, options: Mapping[str, Any] = MappingProxyType({})) -> Reading:
         """Return the answer, or the verdict's key if it has one, with the log of the verdict's confidence.
 
-        Args:
-            reply: checked reply.
-            verdict: result of the check.
-            options: options of the request: if it offers no tools, the answer of `call` is a text.
+        If the request's options offer no tools, the answer of `call` is a text.
         """
         calls = bool(reply.tool_calls or (self.kind == "call" and options.get("tools")))
         answer = self._answer(reply, verdict.value > 0, calls) if verdict.key is None else verdict.key

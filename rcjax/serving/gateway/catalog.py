@@ -132,11 +132,7 @@ class ServiceSettings:
         return TotalsFile(None if self.shared_folder is None else self.shared_folder / "clients.totals")
 
     def open_log(self, observe: Callable[[str], None] | None = None) -> CallLog | None:
-        """Open the call log; None without one. Raises OSError if it cannot be opened.
-
-        Args:
-            observe: receives the outcome of each line.
-        """
+        """Open the call log, which tells `observe` the outcome of each line; None without a log. Raises OSError."""
         if self.log is None:
             return None
         return CallLog(
@@ -326,9 +322,7 @@ class CatalogMaker:
     def read(self, before: Catalog | None = None) -> Catalog:
         """Read the policies and models from their files. Raises OSError if one cannot be read.
 
-        Args:
-            before: the last catalog, whose deployments of unchanged policies stay; a policy that had a file must still
-                have a file.
+        Unchanged policies keep the deployments of the catalog `before`. A policy that had a file must still have one.
         """
         settings = self.settings
         earlier = {} if before is None else before.policies

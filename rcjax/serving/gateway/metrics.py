@@ -122,10 +122,7 @@ class Metrics:
     def count_reload(self, name: str, outcome: str | None) -> None:
         """Count new files for a policy.
 
-        Args:
-            name: the policy's name.
-            outcome: "taken up" if the policy changes; "refused" if any file is broken, be it the file of the models or
-                of the keys; None for the first files.
+        The outcome is "taken up" if the policy changes, "refused" if any file is broken, None for the first files.
         """
         # Both begin at 0: Prometheus sees no increase in a count that begins at 1.
         for label in ("taken up", "refused"):
@@ -189,12 +186,7 @@ class Metrics:
             self._figure("client_requests", client, str(status)).inc()
 
     def count_call(self, call: Call, policy: str | None = None) -> None:
-        """Count a call of a model that has ended, for a request or for a shadow query.
-
-        Args:
-            call: the call.
-            policy: name of the policy that made the call.
-        """
+        """Count a call that has ended, for a request or for a shadow query, and the policy that made the call."""
         model = call.model
         if policy is not None and not call.query.handling.is_beyond_policy:
             self.count_cost(policy, call.cost)
@@ -215,12 +207,7 @@ class Metrics:
         self._figure("shadow_queries", policy, outcome).inc()
 
     def count_refusal(self, reason: str, status: int) -> None:
-        """Count a request that the gateway itself answered with an error.
-
-        Args:
-            reason: one of the gateway's own words, such as "invalid_api_key", never a client's or an endpoint's.
-            status: HTTP status.
-        """
+        """Count a request that the gateway itself refused, for a reason of its own short list."""
         self._figure("refused_requests", reason, str(status)).inc()
 
     def text(self, accept: str = "") -> tuple[bytes, str]:

@@ -60,7 +60,7 @@ from rcjax.serving.openai_client import fair_queue
 
 
 async def cancel_on_disconnect(work: Coroutine[Any, Any, None], receive: Receive, responder: Responder) -> None:
-    """Do the work of an answer; cancel it and raise ClientLeftError if the client disconnects before its end."""
+    """Await the work of an answer. If the client disconnects first, cancel the work and raise ClientLeftError."""
     task = asyncio.current_task()
     assert task is not None
 
