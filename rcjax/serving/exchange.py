@@ -25,14 +25,7 @@ from rcjax.serving.call_log import Call, CallLog, Query
 from rcjax.serving.check_processes import CheckError, CheckRunner
 from rcjax.serving.completions import choice_text, join_choices, read_reply
 from rcjax.serving.endpoints import Endpoint
-from rcjax.serving.failures import (
-    CallError,
-    CascadeWarning,
-    Failure,
-    WithheldError,
-    connection_error,
-    describe_fault,
-)
+from rcjax.serving.failures import CallError, CascadeWarning, Failure, WithheldError, connection_error, describe_fault
 from rcjax.serving.models_file import format_request_settings
 from rcjax.serving.openai_client import CallLimits, CompletionRequest, complete, stream
 from rcjax.serving.usage import AnswerMeans, CallUsage, reply_samples
@@ -396,9 +389,12 @@ class ModelCaller:
             exchange.end(policy, self._record_of(model, query))
             exchanges.append(exchange)  # before warnings, which a filter may turn into exceptions: it is paid
             self._report(exchange)
+        if exchange.no_confidence is not None:
+            self._warn_once(model, f"model {model}: its confidence cannot be read: {exchange.no_confidence}")
         if forwarder is not None:
             exchange.is_delivered = forwarder.has_begun
-        self._warn_of(exchange, forwarder)
+            if forwarder.problem is not None:
+                self._warn_once("deliver", f"deliver= failed: {forwarder.problem}: the answer is in the result")
         return exchange
 
     async def _run(self, exchange: Exchange, forwarder: ChunkForwarder | None, seconds: float | None) -> None:
@@ -418,14 +414,6 @@ class ModelCaller:
                 exchange.failure = None
         if exchange.text is not None:  # there is an answer: the error is why it has no confidence
             exchange.no_confidence = exchange.error
-
-    def _warn_of(self, exchange: Exchange, forwarder: ChunkForwarder | None) -> None:
-        """Warn, once each, of a confidence that cannot be read and of a failed delivery."""
-        if exchange.no_confidence is not None:
-            problem = f"model {exchange.model}: its confidence cannot be read: {exchange.no_confidence}"
-            self._warn_once(exchange.model, problem)
-        if forwarder is not None and forwarder.problem is not None:
-            self._warn_once("deliver", f"deliver= failed: {forwarder.problem}: the answer is in the result")
 
     async def _send(self, limits: CallLimits, request: CompletionRequest, usage: CallUsage) -> Mapping[str, Any]:
         """Send a request and return its completion."""

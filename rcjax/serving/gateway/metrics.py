@@ -129,14 +129,7 @@ class Metrics:
             self._figure("reloads", name, label).inc(label == outcome)
 
     def count_request(
-        self,
-        name: str,
-        result: Result,
-        seconds: float,
-        billing: SharedBill | None = None,
-        *,
-        judged: bool = True,
-        reason: str | None = None,
+        self, name: str, result: Result, seconds: float, billing: SharedBill | None = None, reason: str | None = None
     ) -> None:
         """Count a request that has ended.
 
@@ -145,7 +138,6 @@ class Metrics:
             result: the result of the query.
             seconds: seconds that the whole request took.
             billing: the bill of the policy of this name, if there is one.
-            judged: whether the answer was judged.
             reason: the reason why the answer was not judged, from the gateway's own list.
         """
         model = result.model or ""
@@ -153,7 +145,7 @@ class Metrics:
             self._figure("not_judged_requests", name, reason).inc()
         self._figure("requests", name, model, result.status).inc()
         self._figure("request_seconds", name).observe(seconds)
-        for call in result.calls if judged else ():
+        for call in result.calls if result.query.handling.not_judged is None else ():
             self._figure("asked", name, call.model).inc()
             if call.model != result.model:
                 self._figure("deferrals", name, call.model).inc()

@@ -46,8 +46,8 @@ def test_requests_are_counted_by_policy_model_and_status(metrics):
         ("failed", [make_call(text=None, logprob=None, confidence=None, error="timed out")]),
     ]:
         metrics.count_request("support", make_result(status, calls), 0.5)
-    metrics.count_request("support", make_result("not judged", [large]), 0.5, judged=False)
-    metrics.count_request("large", make_result("by name", [large]), 0.5, judged=False)
+    metrics.count_request("support", make_result("not judged", [large]), 0.5)
+    metrics.count_request("large", make_result("by name", [large]), 0.5)
     assert figures(metrics, "requests_total") == {
         ("small", "support", "answered"): 1,
         ("large", "support", "answered"): 2,
