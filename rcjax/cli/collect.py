@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, aclosing, closing
 from dataclasses import asdict, dataclass, replace
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -263,7 +262,7 @@ def _make_plan(
         signal=signal,
         grade=tuple(grading.graders or ()),
         rubric=grading.read_rubric(),
-        budget=None if budget is None else Decimal(str(budget)),
+        budget=budget,
         max_tokens=asking.max_tokens,
         timeout=asking.timeout,
         samples=samples,

@@ -58,18 +58,7 @@ _MAX_FAILURES = 10  # answers in a row, after which a grader is not used any mor
 
 _MAX_CHARACTERS = 300  # of an error in a message
 
-_GRADER_NAMES = (
-    "exact",
-    "choice",
-    "number",
-    "contains",
-    "call",
-    "json",
-    "regex:…",
-    "python:module:function",
-    "command:…",
-    "judge:MODEL",
-)
+_GRADER_NAMES = "exact, choice, number, contains, call, json, regex:…, python:module:function, command:…, judge:MODEL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +202,7 @@ def _make(name: str, max_score: float | None, judge: Callable[[str], JudgeGrader
     makers = {"regex": lambda: PatternGrader(rest), "judge": lambda: judge(rest)}
     makers |= dict.fromkeys(("python", "command"), lambda: CheckGrader(name, max_score))
     if kind not in makers or not rest:
-        raise GraderError(f"{name!r} is not a grader: give {', '.join(_GRADER_NAMES)}")
+        raise GraderError(f"{name!r} is not a grader: give {_GRADER_NAMES}")
     return makers[kind]()
 
 
@@ -291,6 +280,11 @@ async def _find_verdict(row: Mapping[str, Any], question: Question, graders: Gra
     return verdict
 
 
+def grader_column(into: str) -> str:
+    """Return the column of the graders whose verdicts are in a column."""
+    return "graded_by" if into == "correct" else f"graded_by_{into}"
+
+
 @dataclass(frozen=True, slots=True)
 class GradingOptions:
     """Options of grading."""
@@ -318,11 +312,9 @@ class GradingOptions:
             verdict: the verdict, or None.
             grader: name of the grader.
         """
-        is_label = self.into == "correct"
-        reference = (list(question.reference) if is_label else []) or row.get("reference")
-        grader_column = "graded_by" if is_label else f"graded_by_{self.into}"
+        reference = (list(question.reference) if self.into == "correct" else []) or row.get("reference")
         columns: dict[str, Any] = {"reference": reference, self.into: verdict}
-        columns |= {grader_column: None if verdict is None else grader}
+        columns |= {grader_column(self.into): None if verdict is None else grader}
         return columns if self.reference_model is None else columns | {SAME_AS: self.reference_model}
 
 
@@ -392,11 +384,7 @@ class Regrading:
 
 
 async def regrade(
-    file: AnswerFile,
-    questions: Mapping[str, Question],
-    graders: GraderTable,
-    budget: Budget,
-    options: GradingOptions,
+    file: AnswerFile, questions: Mapping[str, Question], graders: GraderTable, budget: Budget, options: GradingOptions
 ) -> Regrading:
     """Grade the answers of a file; if a grader stops working, earlier verdicts are kept.
 
@@ -474,12 +462,10 @@ def _summarise(
 ) -> Regrading:
     """Summarise the difference between the rows before and after grading."""
     both = [row for row in after if None not in (row.get(into), row.get("correct"))] if into != "correct" else []
-    without = sum(row.get(into) is None for row in after)
-    grader_column = "graded_by" if into == "correct" else f"graded_by_{into}"
     return Regrading(
-        graded_by=Counter(row.get(grader_column) or "hand" for row in after if row.get(into) is not None),
+        graded_by=Counter(row.get(grader_column(into)) or "hand" for row in after if row.get(into) is not None),
         changed=sum(old.get(into) != new.get(into) for old, new in zip(before, after, strict=True)),
-        without=without,
+        without=sum(row.get(into) is None for row in after),
         problem=problem,
         labelled=len(both),
         agreement=sum(1 - abs(row[into] - row["correct"]) for row in both) / len(both) if both else None,

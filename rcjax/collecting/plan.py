@@ -41,7 +41,7 @@ from rcjax.serving.completions import read_reply
 from rcjax.serving.endpoints import SECOND_QUESTION_TOKENS, require_options, within_token_limit
 from rcjax.serving.failures import CallError, NotCoveredError
 from rcjax.serving.models_file import ModelEntry
-from rcjax.serving.usage import CallUsage, reply_samples, token_limit
+from rcjax.serving.usage import TOKEN_LIMITS, CallUsage, reply_samples, token_limit
 
 _PROBE_MESSAGES = [
     {"role": "user", "content": "Which is larger? A: the Sun. B: the Moon. Reply with the letter alone."}
@@ -163,7 +163,7 @@ class Plan:
     """Graders in the notation of the command line."""
     rubric: str | None = None
     """Template of a judge's prompt; None for the built-in one."""
-    budget: Decimal | None = None
+    budget: float | None = None
     """Limit of the money spent, over all runs that write to one file; None for no limit."""
     max_tokens: int | None = None
     """Limit of tokens of an answer; None to choose it by the questions."""
@@ -186,7 +186,7 @@ class RunResources:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self.plan, self.budget = plan, Budget(plan.budget)
+        self.plan, self.budget = plan, Budget(None if plan.budget is None else Decimal(str(plan.budget)))
         self._respondents: dict[str, Respondent] = {}
         self.respondents = {name: self._respondent(name) for name in plan.models}
         self.graders: GraderTable = make_graders(
@@ -250,7 +250,7 @@ def _require_options(name: str, options: Mapping[str, Any]) -> None:
         require_options(options)
     except ValueError as problem:
         raise ValueError(f"model {name}: {problem}") from None
-    for limit in ("max_tokens", "max_completion_tokens"):
+    for limit in TOKEN_LIMITS:
         value = options.get(limit, 1)
         if type(value) is not int or value < 1:
             raise ValueError(f"model {name}: options: {limit} must be a whole number, 1 or more")
@@ -275,9 +275,14 @@ def assume_signals(resources: RunResources, questions: Sequence[Question], answe
 
     A model without a known signal is presumed to give log-probabilities.
     """
-    usual = default_signal(Capabilities("", logprobs=True, top=20), _all_have_choices(questions))
+    usual = _usual_signal(questions)
     known = {name: _known_signal(resources, name, questions, answers) or usual for name in resources.respondents}
     return [_bind_settings(resources, name, signal, questions, answers) for name, signal in known.items()]
+
+
+def _usual_signal(questions: Sequence[Question]) -> str:
+    """Return the signal of a model that gives log-probabilities."""
+    return default_signal(Capabilities("", logprobs=True, top=20), _all_have_choices(questions))
 
 
 async def choose_signals(
@@ -362,7 +367,7 @@ async def _probe_signal(
             capabilities = await probe(respondent, resources.options(model, questions), usage, expense)
         except NotCoveredError:  # the run will not ask this model either
             file.end(name)
-            signal = default_signal(Capabilities("", logprobs=True, top=20), _all_have_choices(questions))
+            signal = _usual_signal(questions)
             return signal, f"signal {signal}: the budget does not cover a probe"
     cost = {"cost": float(respondent.counted_money(usage)), "at_most": float(expense.spent)}
     more = {"attempts": usage.attempts, "estimated": False, "shadow": True, "error": _PROBE_ERROR}

@@ -23,29 +23,13 @@ _COLUMNS = ("query", "prompt", "messages", "answer", "choices", "grade", *FORM_O
 
 _ROLES = ("user", "assistant", "system", "developer", "tool", "function")
 
+_LOG_COLUMNS = """
+    answer_key at_most calibrated call call_log choices client correct grade graded_by grading_cost latency_ms
+    not_judged prompt_digest question_digest reference sample shadow
+"""
+
 #: Names of the log's own columns, which columns of questions must not have.
-RESERVED_COLUMNS = {column.name for column in fields(Call)} | {
-    "shadow",
-    "client",
-    "not_judged",
-    "call_log",
-    "latency_ms",
-    "calibrated",
-    "answer_key",
-    "prompt_digest",
-}
-RESERVED_COLUMNS |= {
-    "correct",
-    "graded_by",
-    "grading_cost",
-    "at_most",
-    "call",
-    "sample",
-    "reference",
-    "choices",
-    "grade",
-}
-RESERVED_COLUMNS |= {"question_digest"}
+RESERVED_COLUMNS = {column.name for column in fields(Call)}.union(_LOG_COLUMNS.split())
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

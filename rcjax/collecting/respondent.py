@@ -27,13 +27,7 @@ from rcjax.serving.endpoints import Endpoint, LoggedNormaliser
 from rcjax.serving.exchange import Exchange
 from rcjax.serving.failures import NO_CREDIT, CallError, Failure, NotCoveredError, connection_error
 from rcjax.serving.models_file import ModelEntry, format_request_settings
-from rcjax.serving.openai_client import (
-    MAX_WAIT_SECONDS,
-    CompletionRequest,
-    backoff_seconds,
-    complete,
-    make_api_client,
-)
+from rcjax.serving.openai_client import MAX_WAIT_SECONDS, CompletionRequest, backoff_seconds, complete, make_api_client
 from rcjax.serving.usage import CallUsage, text_bytes, token_limit
 
 _TOKENS_PER_MESSAGE, _TOKENS_PER_REQUEST = 16, 64  # most tokens that endpoints add to a message, and to a request
@@ -44,15 +38,10 @@ _BYTES_PER_TOKEN = 4  # of usual texts
 
 
 class Budget:
-    """A limit of money, for the money spent and the largest cost of calls under way.
+    """A limit of money, if there is one, for the money spent and the largest cost of calls under way."""
 
-    Args:
-        limit: limit of the money spent; None for no limit.
-        spent: money spent by earlier runs.
-    """
-
-    def __init__(self, limit: Decimal | None = None, spent: Decimal = Decimal(0)) -> None:
-        self.limit, self.spent, self.reserved = limit, spent, Decimal(0)
+    def __init__(self, limit: Decimal | None = None) -> None:
+        self.limit, self.spent, self.reserved = limit, Decimal(0), Decimal(0)
         self._changed = asyncio.Condition()
 
     async def reserve(self, amount: Decimal) -> None:
@@ -63,6 +52,12 @@ class Budget:
                     raise NotCoveredError
                 await self._changed.wait()
             self.reserved += amount
+
+    def reserve_at_once(self, amount: Decimal) -> None:
+        """Reserve money without waiting for other calls. Raises NotCoveredError if it is not available."""
+        if not self.covers(amount):
+            raise NotCoveredError
+        self.reserved += amount
 
     async def release(self, amount: Decimal) -> None:
         """Release reserved money."""
@@ -104,9 +99,7 @@ class Expense:
         """Reserve `needed` in addition to the money spent. Raises NotCoveredError without waiting for other calls."""
         lacking = self.spent + needed - self.reserved
         if lacking > 0:
-            if not self.budget.covers(lacking):
-                raise NotCoveredError
-            self.budget.reserved += lacking
+            self.budget.reserve_at_once(lacking)
             self.reserved += lacking
             self.note(self.reserved)
 
