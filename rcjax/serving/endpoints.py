@@ -255,9 +255,8 @@ class Endpoint:
         if not usage.unanswered and not usage.broken:
             return 0
         options = self.options_for(options)
-        by_means = max(seconds * means.tokens_per_second * self.votes, usage.unfinished * means.tokens) * reply_samples(
-            options
-        )
+        by_means = max(seconds * means.tokens_per_second * self.votes, usage.unfinished * means.tokens)
+        by_means *= reply_samples(options)
         max_tokens = token_limit(options)
         return int(by_means if max_tokens is None else min(by_means, max(usage.attempts, 1) * max_tokens))
 

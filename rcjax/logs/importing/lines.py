@@ -419,10 +419,7 @@ _ENDINGS = {
 } | {name: (name,) for name in OPTIONAL if name not in ("answer", "cost", "prompt", SAMPLE)}
 
 #: Names of the columns of a whole row, by canonical name.
-_ROW_COLUMNS = {
-    "query": ("query", "sample_id", "query_id", "question_id", "id"),
-    "prompt": ("prompt", "question"),
-}
+_ROW_COLUMNS = {"query": ("query", "sample_id", "query_id", "question_id", "id"), "prompt": ("prompt", "question")}
 
 
 def _read_wide(path: Path, options: ImportOptions) -> Iterator[Line]:
