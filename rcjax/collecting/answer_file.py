@@ -31,7 +31,7 @@ from rcjax.serving.call_log import VERSION, has_failed
 from rcjax.serving.completions import read_json
 
 #: Error of a call whose outcome is unknown.
-LOST = "the run ended while the call was under way: its cost is the most that it can be"
+LOST_CALL = "the run ended while the call was under way: its cost is the most that it can be"
 
 
 @dataclass(slots=True)
@@ -187,7 +187,7 @@ class AnswerFile:
         lost = [note for call, note in begun.items() if call not in ended]
         for note in lost:
             cost = {"cost": note["at_most"], "estimated": True}
-            self.write({"call_log": VERSION, **note, **cost, "shadow": True, "error": LOST})
+            self.write({"call_log": VERSION, **note, **cost, "shadow": True, "error": LOST_CALL})
         return len(lost)
 
     def begin(self, call: str, query: str, model: str, at_most: Decimal) -> None:

@@ -25,11 +25,11 @@ from rcjax.collecting.right_answers import (
     ComparisonGrader,
     JsonGrader,
     NumberGrader,
-    contains,
-    exact,
+    contains_answer,
+    is_exact,
     is_number,
-    right_call,
-    right_choice,
+    is_right_call,
+    is_right_choice,
 )
 from rcjax.collecting.user_graders import (
     AskJudge,
@@ -52,7 +52,7 @@ from rcjax.serving.failures import CallError, NotCoveredError
 from rcjax.serving.usage import CallUsage
 
 #: Graders that compare texts, by name.
-COMPARISONS: dict[str, Callable[[Submission], bool]] = {"exact": exact, "choice": right_choice, "contains": contains}
+COMPARISONS = {"exact": is_exact, "choice": is_right_choice, "contains": contains_answer}
 
 _MAX_FAILURES = 10  # answers in a row, after which a grader is not used any more
 
@@ -152,7 +152,7 @@ def make_graders(
     ask: Callable[[str], AskJudge] | None = None,
     template: str | None = None,
     score_max: float | None = None,
-    binary: bool = False,
+    is_binary: bool = False,
 ) -> GraderTable:
     """Make the graders that a command names.
 
@@ -162,7 +162,7 @@ def make_graders(
         template: template of a judge's prompt; None for the built-in one.
         score_max: full score of judges, functions and programs; None if judges and `json` say right or wrong, and the
             scores of others go from 0 to 1.
-        binary: whether functions and programs, too, must say right or wrong.
+        is_binary: whether functions and programs, too, must say right or wrong.
 
     Raises GraderError for an unknown name, two common graders, and a full score that no grader uses.
     """
@@ -172,10 +172,10 @@ def make_graders(
             raise GraderError(f"judge:{model}: a judge is a model: give --models models.toml")
         return JudgeGrader(ask(model), template, score_max)
 
-    max_score = None if binary else score_max or 1.0
+    max_score = None if is_binary else score_max or 1.0
     by_name: dict[str, Grader] = {name: ComparisonGrader(compare) for name, compare in COMPARISONS.items()}
     by_name["number"] = NumberGrader()
-    by_name["call"] = ComparisonGrader(right_call)
+    by_name["call"] = ComparisonGrader(is_right_call)
     by_name["json"] = JsonGrader(scores=score_max is not None)
     kinds: dict[str, str] = {}
     common: str | None = None
@@ -243,12 +243,12 @@ def make_ask_judge(respondent: Respondent) -> AskJudge:
 
     async def ask(messages: Sequence[Mapping[str, Any]]) -> str:
         try:
-            expense, request = _EXPENSE.get(), respondent.endpoint(options).request(messages, options)
+            expense, request = _EXPENSE.get(), respondent.make_request(messages, options)
             async with respondent.serialise_until_priced(expense.budget):
                 return read_reply(await respondent.send(request, CallUsage(), expense=expense)).text
         except (CallError, StoppedError) as problem:
             # A judge that refuses one answer may accept others; a judge that is down fails on all answers.
-            is_refusal = isinstance(problem, CallError) and not problem.failure.transient and respondent.stopped is None
+            is_refusal = isinstance(problem, CallError) and not (problem.failure.transient or respondent.why_stopped)
             kind = NoVerdictError if is_refusal else GraderError
             raise kind(f"the judge {respondent.settings.name}: {problem}") from None
         except NotCoveredError:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from rcjax._base.tokens import Tokens
-from rcjax.collecting.answer_file import LOST, AnswerFile, AnswerRows
+from rcjax.collecting.answer_file import LOST_CALL, AnswerFile, AnswerRows
 from rcjax.collecting.grading import GraderTable, make_ask_judge, make_graders
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import (
@@ -116,13 +116,12 @@ async def probe(respondent: Respondent, options: Mapping[str, Any], usage: CallU
     """
     start, problem, reply = time.perf_counter(), "", None
     for probed in _PROBED_OPTIONS:
-        request_options = {**probed, **options}
-        request = respondent.endpoint(request_options).request(_PROBE_MESSAGES, request_options)
+        request = respondent.make_request(_PROBE_MESSAGES, {**probed, **options})
         try:
             reply = read_reply(await respondent.send(request, usage, expense=expense, attempts=_PROBE_ATTEMPTS))
             break
         except CallError as error:
-            problem = respondent.stopped or describe_failure(error)
+            problem = respondent.why_stopped or describe_failure(error)
             if error.failure.status not in (400, 422):
                 break
         except StoppedError as error:
@@ -159,7 +158,7 @@ class Plan:
     """Settings of the models that may be judges, by name: all models of the file."""
     signal: str | None = None
     """Name of the common signal; None to choose one by the questions and the model."""
-    grade: Sequence[str] = ()
+    graders: Sequence[str] = ()
     """Graders in the notation of the command line."""
     rubric: str | None = None
     """Template of a judge's prompt; None for the built-in one."""
@@ -173,7 +172,7 @@ class Plan:
     """Number of answers of a model to each question, unless its settings say otherwise."""
     score_max: float | None = None
     """Full score of graders; None if judges say right or wrong, and the scores of other graders go up to 1."""
-    binary: bool = False
+    is_binary: bool = False
     """Whether graders must say right or wrong, and may not give scores."""
     unasked: Collection[str] = ()
     """Ids of the questions of the file that are not in the sample."""
@@ -189,8 +188,9 @@ class RunResources:
         self.plan, self.budget = plan, Budget(None if plan.budget is None else Decimal(str(plan.budget)))
         self._respondents: dict[str, Respondent] = {}
         self.respondents = {name: self._respondent(name) for name in plan.models}
+        scale = plan.score_max, plan.is_binary
         self.graders: GraderTable = make_graders(
-            plan.grade, lambda name: make_ask_judge(self._respondent(name)), plan.rubric, plan.score_max, plan.binary
+            plan.graders, lambda name: make_ask_judge(self._respondent(name)), plan.rubric, *scale
         )
         self.checks = CheckRunner(plan.timeout)
         self._checks: dict[str, ReplyCheck] = {}
@@ -215,7 +215,7 @@ class RunResources:
         kind, _, model = (self.graders.grader_name(question) or "").partition(":")
         return self._respondent(model) if kind == "judge" else None
 
-    def check(self, name: str) -> ReplyCheck | None:
+    def check_of(self, name: str) -> ReplyCheck | None:
         """Return the check with a signal's name; None for other signals. Raises ValueError if it cannot be run."""
         if is_reply_check(name) and name not in self._checks:
             require_runnable([ReplyCheck(name)])
@@ -226,14 +226,14 @@ class RunResources:
         """Return sentences about failures of graders and checks."""
         return [*self.graders.remarks(), *self.checks.remarks()]
 
-    def options(self, name: str, questions: Sequence[Question]) -> dict[str, Any]:
+    def options_of(self, name: str, questions: Sequence[Question]) -> dict[str, Any]:
         """Return the options of a model's requests, with a limit of tokens."""
         options, limit = dict(self.plan.models[name].options), self.plan.max_tokens
         if token_limit(options) is None:
             options["max_tokens"] = limit or (_CHOICE_TOKENS if _all_have_choices(questions) else _TEXT_TOKENS)
         return within_token_limit(options, limit and limit * reply_samples(options))
 
-    def samples(self, name: str) -> int:
+    def samples_of(self, name: str) -> int:
         """Return the number of answers of a model to each question."""
         return self.respondents[name].settings.samples or self.plan.samples
 
@@ -264,7 +264,7 @@ async def probe_all(plan: Plan) -> list[Capabilities]:
 
     async def ask(name: str, respondent: Respondent) -> Capabilities:
         async with resources.budget.expense(lambda _: None) as expense:
-            return await probe(respondent, resources.options(name, ()), CallUsage(), expense)
+            return await probe(respondent, resources.options_of(name, ()), CallUsage(), expense)
 
     async with aclosing(RunResources(plan)) as resources:
         return list(await asyncio.gather(*(ask(*pair) for pair in resources.respondents.items())))
@@ -315,16 +315,16 @@ def _bind_settings(
 
     Raises ValueError for several samples if an existing answer is already the vote of several answers.
     """
-    samples, before = resources.samples(name), _earlier_settings(answers, name)
+    samples, before = resources.samples_of(name), _earlier_settings(answers, name)
     if samples > 1 and signal == before.get("signal") == "votes" and not before.get("separate"):
         fact = (
             f"an answer of the existing log is the vote of several, and each of {samples} samples would be one answer"
         )
         raise ValueError(f"model {name}: {fact}: write another log, with another --out")
     separate = signal == "votes" and (samples > 1 or bool(before.get("separate")))
-    options = resources.options(name, questions)
+    options = resources.options_of(name, questions)
     return CollectedModel(
-        resources.respondents[name], signal, options, resources.checks, samples, separate, resources.check(signal)
+        resources.respondents[name], signal, options, resources.checks, samples, separate, resources.check_of(signal)
     )
 
 
@@ -342,7 +342,7 @@ def _known_signal(resources: RunResources, name: str, questions: Sequence[Questi
     before = _earlier_settings(answers, name).get("signal")
     if signal := resources.respondents[name].settings.signal or resources.plan.signal or before:
         return signal
-    if resources.samples(name) > 1:
+    if resources.samples_of(name) > 1:
         return "votes"
     checks = {"tools": "call", "response_format": "json"}
     fitting = [check for option, check in checks.items() if all(question.options.get(option) for question in questions)]
@@ -364,7 +364,7 @@ async def _probe_signal(
     usage = CallUsage()
     async with resources.budget.expense(partial(file.begin, name, "", model)) as expense:
         try:
-            capabilities = await probe(respondent, resources.options(model, questions), usage, expense)
+            capabilities = await probe(respondent, resources.options_of(model, questions), usage, expense)
         except NotCoveredError:  # the run will not ask this model either
             file.end(name)
             signal = _usual_signal(questions)
@@ -447,7 +447,7 @@ def _observed_ratio(
     """
     by_query = {question.query: question for question in questions}
     rows = [row for row in answers.rows.values() if row["model"] == collected.name and row["query"] in by_query]
-    rows = [row for row in rows if row.get("error") != LOST]  # of a lost call only the worst case is known
+    rows = [row for row in rows if row.get("error") != LOST_CALL]  # of a lost call only the worst case is known
     usual = [_usual_cost(collected, by_query[row["query"]], judge) for row in rows if not has_failed(row)]
     if not sum(usual):
         return Decimal(1)
@@ -461,7 +461,7 @@ def _usual_cost(
     collected: CollectedModel, question: Question, judge: Callable[[Question], Respondent | None]
 ) -> Decimal:
     """Return the usual cost of a call and its judge, from the length of the question."""
-    endpoint = collected.endpoint(question)
+    endpoint = collected.make_endpoint(question)
     read, written = usual_input_tokens(question.messages, question.options), _usual_output(question, endpoint.options)
     second = endpoint.second_options
     if second is not None:
@@ -491,7 +491,7 @@ def judging_cost(
     respondent = judge(question)
     if respondent is None:
         return _ZERO
-    options, price = collected.endpoint(question).options, respondent.settings.price
+    options, price = collected.make_endpoint(question).options, respondent.settings.price
     if worst:
         read = 2 * (max_input_tokens(question.messages) + 4 * (max_output_tokens(options) + _RUBRIC_TOKENS))
     else:

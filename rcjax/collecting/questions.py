@@ -270,7 +270,7 @@ def _messages(row: Mapping[str, Any], template: str | None, words: Mapping[str, 
         problem = "neither a prompt nor messages" if prompt is None else "both a prompt and messages"
         raise LogError(f"{place}: {problem}: give one of the two")
     if messages is not None and not (
-        isinstance(messages, list) and messages and all(isinstance(one, Mapping) for one in messages)
+        isinstance(messages, list) and messages and all(isinstance(message, Mapping) for message in messages)
     ):
         raise LogError(f"{place}: messages must be a list of messages as the API has them, with one at least")
     if wrong := [message.get("role") for message in messages or () if message.get("role") not in _ROLES]:

@@ -15,7 +15,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from rcjax.collecting.answer_file import LOST, AnswerFile
+from rcjax.collecting.answer_file import LOST_CALL, AnswerFile
 from rcjax.collecting.questions import Question
 from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.answers import FORM_OPTIONS, as_object
@@ -185,14 +185,14 @@ class Respondent:
         address, query = settings.address()
         self.api_client = make_api_client(
             base_url=address,
-            key=settings.key(),
+            key=settings.read_key(),
             timeout=timeout,
             query=query,
             connect=_CONNECT_SHARE * timeout,
             retries=0,
         )
         self.settings, self.timeout = settings, timeout
-        self.stopped: str | None = None
+        self.why_stopped: str | None = None
         self.remarks: dict[str, None] = {}  # sentences about its costs
         self.highest_cost = Decimal(0)
         """Largest cost of a request so far: a server may charge more than the prices say."""
@@ -203,9 +203,13 @@ class Respondent:
     @property
     def is_limited(self) -> bool:
         """Whether calls wait for a rate limit."""
-        return self.stopped is None and self._closed_until > time.monotonic()
+        return self.why_stopped is None and self._closed_until > time.monotonic()
 
-    def endpoint(self, options: Mapping[str, Any], signal: Any = None) -> Endpoint:
+    def make_request(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> CompletionRequest:
+        """Return a request to the model."""
+        return CompletionRequest(self.api_client, self.settings.upstream_model, messages, options)
+
+    def make_endpoint(self, options: Mapping[str, Any], signal: Signal) -> Endpoint:
         """Return the model's endpoint with the options of the first request."""
         return Endpoint(self.api_client, self.settings.upstream_model, signal, options, self.settings.price, None)
 
@@ -273,7 +277,7 @@ class Respondent:
                     self.stop(f"{problem}{_FATAL[problem.failure.status]}")
                 elif problem.failure.code in NO_CREDIT:
                     self.stop(f"out of credit: {problem}")
-                if not problem.failure.transient or attempt > attempts or waits > 2 * attempts or self.stopped:
+                if not problem.failure.transient or attempt > attempts or waits > 2 * attempts or self.why_stopped:
                     self._failures += 1
                     if self._failures >= _MAX_FAILURES:
                         reason = describe_failure(problem)
@@ -314,10 +318,10 @@ class Respondent:
 
     async def _wait_until_allowed(self) -> None:
         """Wait until the model may be asked."""
-        while self.stopped is None and (wait := self._closed_until - time.monotonic()) > 0:
+        while self.why_stopped is None and (wait := self._closed_until - time.monotonic()) > 0:
             await asyncio.sleep(wait * random.uniform(1.0, 1.1))
-        if self.stopped is not None:
-            raise StoppedError(self.stopped)
+        if self.why_stopped is not None:
+            raise StoppedError(self.why_stopped)
 
     async def _back_off(self, failure: Failure, retries: int) -> None:
         """Back off before the next attempt; a rate limit holds for all calls, and a very long one ends the run."""
@@ -338,7 +342,7 @@ class Respondent:
 
     def stop(self, reason: str) -> None:
         """Do not ask the model any more in this run; the first reason counts."""
-        self.stopped = self.stopped or reason
+        self.why_stopped = self.why_stopped or reason
 
     async def close(self) -> None:
         """Close the model's connections."""
@@ -393,10 +397,10 @@ class CollectedModel:
             return Votes(1, temperature=None, normalise=normalise, separate=True)
         return self.check or signal_by_name(self.signal, question.choices)
 
-    def endpoint(self, question: Question) -> Endpoint:
+    def make_endpoint(self, question: Question) -> Endpoint:
         """Return the endpoint for a question, with the options of the first request."""
         signal = self.signal_for(question)
-        return self.respondent.endpoint({**signal.options, **self.options}, signal)
+        return self.respondent.make_endpoint({**signal.options, **self.options}, signal)
 
     def record(self, question: Question) -> str:
         """Return the request settings that the log records, as JSON."""
@@ -407,7 +411,7 @@ class CollectedModel:
 
 def max_costs(collected: CollectedModel, question: Question) -> tuple[Decimal, Decimal]:
     """Return the largest cost of a call's first request, and of its signal's second request."""
-    endpoint = collected.endpoint(question)
+    endpoint = collected.make_endpoint(question)
     options = endpoint.options_for(question.options)
     first = collected.respondent.max_cost(question.messages, options)
     second = endpoint.second_options
@@ -443,7 +447,7 @@ async def ask_question(
     query = Query(
         question.query, question.messages, question.options, request_form=form, handling=Handling(is_shadow_query=True)
     )
-    exchange = Exchange(query, collected.name, collected.endpoint(question))
+    exchange = Exchange(query, collected.name, collected.make_endpoint(question))
     async with budget.expense(partial(file.begin, call, question.query, collected.name), reserved) as expense:
         expense.note(reserved)
         send = partial(respondent.send, expense=expense)
@@ -456,7 +460,7 @@ async def ask_question(
         except NotCoveredError:
             exchange.error = "the budget does not cover another attempt"
         except asyncio.CancelledError:
-            exchange.error = LOST
+            exchange.error = LOST_CALL
         expense.spent += Decimal(str(exchange.check_cost))
         return {
             **call_row(exchange.end()),

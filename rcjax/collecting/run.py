@@ -94,9 +94,9 @@ class Reservations:
 
     async def _release_if_stopped(self, collected: CollectedModel, reservation: Reservation | None) -> None:
         """Release a reservation and raise StoppedError if the model is not asked any more."""
-        if collected.respondent.stopped is not None:
+        if collected.respondent.why_stopped is not None:
             await self.release(reservation)
-            raise StoppedError(collected.respondent.stopped)
+            raise StoppedError(collected.respondent.why_stopped)
 
     async def raise_to_worst_case(
         self, reservation: Reservation, collected: CollectedModel, question: Question
@@ -161,7 +161,7 @@ class Reservations:
         reservations = [
             (collected, (question.query, number), self._worst_case(collected, question))
             for collected, question, number in missing
-            if collected.respondent.stopped is None
+            if collected.respondent.why_stopped is None
         ]
         try:
             await self.budget.reserve(sum((reservation.money for *_, reservation in reservations), Decimal(0)))
@@ -169,7 +169,7 @@ class Reservations:
             self._is_closed = True
             return
         for collected, answer, reservation in reservations:
-            if collected.respondent.stopped is None and not self._is_closed:
+            if collected.respondent.why_stopped is None and not self._is_closed:
                 self._reserved.setdefault(collected.name, {})[answer] = reservation
             else:  # stopped or closed meanwhile
                 await self.release(reservation)
@@ -261,13 +261,13 @@ class Tally:
     failed: int = 0
     error: str | None = None
     """Error of the last failed call."""
-    stopped: str | None = None
+    why_stopped: str | None = None
     """Reason why the model is not asked any more in this run; None while it is asked."""
 
     @property
     def is_active(self) -> bool:
         """Whether calls of the model are left to make."""
-        return self.stopped is None and self.done + self.failed < self.to_do
+        return self.why_stopped is None and self.done + self.failed < self.to_do
 
 
 _MIN_ANSWERS = 20  # answers of each model from which the cost of the missing answers is forecast
@@ -360,7 +360,7 @@ class Run:
                     row = await ask_question(collected, question, self.file, self.budget, reservation.call, sample)
                     self.file.write(row)  # before anything else: the answer is paid for
             except StoppedError as reason:
-                tally.stopped = str(reason)
+                tally.why_stopped = str(reason)
                 await self._reservations.release_all_of(collected.name)
                 return
             except NotCoveredError:  # money may be reserved for later questions
@@ -477,7 +477,7 @@ def summarise_run(run: Run) -> dict[str, Any]:
         "graded_by": dict(Counter(row["graded_by"] for row in rows if row["correct"] is not None)),
         "answered_by_all": sum(all((q.query, *sample) in answered for sample in samples) for q in run.questions),
         "silent": [row["model"] for row in models if not row["answers"]],
-        "stopped": {name: tally.stopped for name, tally in run.tallies.items() if tally.stopped},
+        "stopped": {name: tally.why_stopped for name, tally in run.tallies.items() if tally.why_stopped},
         "budget_spent": run.budget_spent,
         "interrupted": run.interrupted,
         "grading": next(iter(run.grader_errors.values()), None),

@@ -172,7 +172,7 @@ class CheckGrader:
             row = {name: getattr(question, name) for name in ("query", "reference", "choices")}
             content = [row | {"text": submission.text, "answer": submission.answer}]
         try:
-            return convert_verdict(await self._checks.value(self._check, content), self.name, self.max_score)
+            return convert_verdict(await self._checks.run(self._check, content), self.name, self.max_score)
         except CheckError as problem:
             raise NoVerdictError(f"{self.name}: {problem}") from None
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from rcjax._base.codec import describe_type, visible
 from rcjax._base.figures import count
 from rcjax._base.files import LineFile, StandardOutput, require_kind
-from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN
+from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN_FORM
 from rcjax.serving.failures import Failure
 
 #: Input tokens read from a cache, and written to a cache: a line has them unless they are 0.
@@ -91,7 +91,7 @@ class Query:
     """The query's segment, for policies with a cascade for each segment; None if unknown."""
     client: str | None = None
     """The client's name; None if clients have no names."""
-    request_form: str = PLAIN
+    request_form: str = PLAIN_FORM
     """The form of the request (`rcjax.policy.signals.answers`)."""
     handling: Handling = _USUAL_HANDLING
 

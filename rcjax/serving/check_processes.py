@@ -494,7 +494,7 @@ class CheckRunner:
         self._slots: dict[tuple[str, asyncio.AbstractEventLoop], asyncio.Semaphore] = {}
         self._failures: dict[str, Counter[str]] = {}
 
-    async def reading(
+    async def read(
         self, check: ReplyCheck, messages: Sequence[Mapping[str, Any]], reply: Reply, options: Mapping[str, Any]
     ) -> tuple[Reading, float]:
         """Return (a check's reading of a reply, the money that the check reports). Raises CheckError without a verdict.
@@ -514,7 +514,7 @@ class CheckRunner:
             raise
         return check.reading(reply, verdict, options), verdict.cost
 
-    async def value(self, check: ReplyCheck, arguments: Sequence[Any]) -> Any:
+    async def run(self, check: ReplyCheck, arguments: Sequence[Any]) -> Any:
         """Run a check, at most MAX_PROCESSES at once, and return the value that it gives. Raises CheckError."""
         key = check.name, asyncio.get_running_loop()  # a semaphore belongs to one event loop
         run = self._run_command if check.kind == "command" else self._run_in_process
@@ -533,7 +533,7 @@ class CheckRunner:
             raise CheckError("failed", f": {type(problem).__name__}") from None
 
     async def _verdict(self, check: ReplyCheck, arguments: Sequence[Any]) -> Verdict:
-        output = await self.value(check, arguments)
+        output = await self.run(check, arguments)
         try:
             verdict = read_verdict(output)
         except ValueError as problem:

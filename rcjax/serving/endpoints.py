@@ -89,7 +89,7 @@ _THINKING_NAMES = """
 """
 
 #: Options of servers that set how long a model thinks. If the operator fixes one of them, clients can set none of them.
-THINKING = frozenset(_THINKING_NAMES.split())
+THINKING_OPTIONS = frozenset(_THINKING_NAMES.split())
 
 
 class CallFigures(NamedTuple):
@@ -132,7 +132,9 @@ class Endpoint:
         """Options of the signal's second question; None if it asks none."""
         return None if self.signal is None else self.signal.second_options
 
-    def request(self, messages: Sequence[Mapping[str, object]], options: Mapping[str, object]) -> CompletionRequest:
+    def make_request(
+        self, messages: Sequence[Mapping[str, object]], options: Mapping[str, object]
+    ) -> CompletionRequest:
         """Return a request to the model."""
         return CompletionRequest(self.api_client, self.upstream_model, messages, options)
 
@@ -166,7 +168,7 @@ class Endpoint:
     def _permitted(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of a question without the model's fixed options; the lower limit on tokens holds.
 
-        >>> fixed = {"options": {"reasoning_effort": "low"}, "fixed": THINKING}
+        >>> fixed = {"options": {"reasoning_effort": "low"}, "fixed": THINKING_OPTIONS}
         >>> Endpoint(None, "small", None, price=None, mean_cost=None, **fixed)._permitted(
         ...     {"seed": 1, "extra_body": {"thinking": {"type": "enabled"}}}
         ... )
@@ -175,7 +177,7 @@ class Endpoint:
         max_tokens, wanted = (token_limit({**options, "n": 1}) for options in (self.options, overrides))
         given = self.options.keys() | as_object(self.options.get("extra_body")).keys()
         kept = (self.fixed & given).difference(TOKEN_LIMITS)
-        kept |= self.fixed & THINKING if kept & THINKING else frozenset()
+        kept |= self.fixed & THINKING_OPTIONS if kept & THINKING_OPTIONS else frozenset()
         if max_tokens is not None and (wanted is None or wanted >= max_tokens):
             kept |= self.fixed.intersection(TOKEN_LIMITS)
         body = {name: value for name, value in as_object(overrides.get("extra_body")).items() if name not in kept}

@@ -20,7 +20,7 @@ from typing import Any, cast
 from rcjax._base.codec import describe_type, visible
 from rcjax.policy.policy import Policy
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, Signal, SignalError
-from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN, as_object
+from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN_FORM, as_object
 from rcjax.serving.call_log import Call, CallLog, Query
 from rcjax.serving.check_processes import CheckError, CheckRunner
 from rcjax.serving.completions import choice_text, join_choices, read_reply
@@ -114,7 +114,7 @@ class Exchange:
 
     async def _ask(self, send: SendRequest) -> Mapping[str, Any]:
         """Return the completion of the question. With votes, send the requests concurrently and join their choices."""
-        request = self.endpoint.request(self.query.messages, self.endpoint.options_for(self.query.options))
+        request = self.endpoint.make_request(self.query.messages, self.endpoint.options_for(self.query.options))
         if self.endpoint.votes == 1:
             return await send(request, self.usage)
         # A call that is cancelled waits until each request has ended: only then is its usage complete.
@@ -133,7 +133,7 @@ class Exchange:
         if isinstance(signal, ReplyCheck):
             self.is_checking, self.check_cost = True, (self.means and self.means.check_cost) or 0.0
             options = endpoint.options_for(self.query.options)
-            reading, self.check_cost = await checks.reading(signal, messages, reply, options)
+            reading, self.check_cost = await checks.read(signal, messages, reply, options)
             self.is_check_reported = True
             return reading
         second = None
@@ -143,7 +143,7 @@ class Exchange:
             with _signal_errors():
                 # It may repeat a reply with lone surrogates, which cannot be sent.
                 text = json.dumps([*follow_up[0]], ensure_ascii=False, default=str).encode(errors="replace")
-                request = endpoint.request(json.loads(text), {**follow_up[1], **endpoint.routing})
+                request = endpoint.make_request(json.loads(text), {**follow_up[1], **endpoint.routing})
             second = read_reply(await send(request, self.second_usage))
         with _signal_errors():
             reading = signal.read(reply, second)
@@ -223,10 +223,10 @@ _NEUTRAL_NAMES = """
 """
 
 #: Options of a request that do not change the answer; some of them identify the user.
-NEUTRAL = frozenset(_NEUTRAL_NAMES.split())
+NEUTRAL_OPTIONS = frozenset(_NEUTRAL_NAMES.split())
 
 
-def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], request_form: str = PLAIN) -> str | None:
+def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], request_form: str = PLAIN_FORM) -> str | None:
     """Return the signal, options and price of a model as JSON for a log; None if its answers are not judged.
 
     The form of the request stands for the tools and schemas of the question.
@@ -477,7 +477,7 @@ class ModelCaller:
 
     def _record_of(self, model: str, query: Query) -> str | None:
         """Return the record of a model's endpoint, cached for queries of the same form and options."""
-        unrecorded = NEUTRAL.union(FORM_OPTIONS)
+        unrecorded = NEUTRAL_OPTIONS.union(FORM_OPTIONS)
         relevant = {name: value for name, value in query.options.items() if name not in unrecorded}
         key = model, repr(relevant), query.request_form
         record = self._records.get(key) or record_endpoint(self.endpoints[model], relevant, query.request_form)

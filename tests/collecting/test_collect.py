@@ -184,7 +184,7 @@ def test_a_model_that_waits_for_its_rate_limit_says_so(place, monkeypatch):
 
         monkeypatch.setattr(asyncio, "sleep", watch)
         options, expense = {"max_tokens": 1}, Expense(Budget(), lambda _: None)
-        request = respondent.endpoint(options).request([{"role": "user", "content": "So?"}], options)
+        request = respondent.make_request([{"role": "user", "content": "So?"}], options)
         await respondent.send(request, CallUsage(), expense=expense)
         limited.append(respondent.is_limited)
         await respondent.close()

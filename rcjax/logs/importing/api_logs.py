@@ -32,7 +32,7 @@ from rcjax.logs.importing.lines import (
 )
 from rcjax.policy.decisions import canonical_answer
 from rcjax.policy.signals import SignalError, Token, mean_logprob
-from rcjax.policy.signals.answers import INVALID, NO_CALL, canonical_calls, chosen_choice, format_calls, hash_json
+from rcjax.policy.signals.answers import INVALID_MARK, NO_CALL, canonical_calls, chosen_choice, format_calls, hash_json
 from rcjax.policy.signals.replies import NO_LOGPROB, TokensError, logprob_of, read_tokens, token_content
 from rcjax.policy.signals.signal import choice_logprob
 from rcjax.serving.completions import choice_text, read_json
@@ -111,7 +111,7 @@ def read_tool_calls(message: Any) -> str | None:
 
 def _write_calls(calls: Sequence[Mapping[str, Any]]) -> str | None:
     """Return tool calls in canonical form, malformed calls with a mark; None without any calls."""
-    return (canonical_calls(calls) or INVALID + format_calls(calls)) if calls else None
+    return (canonical_calls(calls) or INVALID_MARK + format_calls(calls)) if calls else None
 
 
 def _join_text(content: Any) -> str:

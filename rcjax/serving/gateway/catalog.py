@@ -27,7 +27,7 @@ from rcjax.policy.spec import recorded_request_settings, recorded_tuning
 from rcjax.serving.billing import describe_new_period
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade, ServiceOptions
-from rcjax.serving.endpoints import THINKING, Endpoint, require_options, within_token_limit
+from rcjax.serving.endpoints import THINKING_OPTIONS, Endpoint, require_options, within_token_limit
 from rcjax.serving.exchange import ModelCaller, gather_all
 from rcjax.serving.gateway.chat_request import ChatRequest, RequestLimits
 from rcjax.serving.gateway.clients import KeyRing
@@ -38,7 +38,7 @@ from rcjax.serving.totals import Ledger, TotalsFile
 from rcjax.serving.usage import TOKEN_LIMITS
 
 #: Options that change the price of an answer: no client can replace the values of `models.toml` or the policy.
-_OPERATOR_OPTIONS = THINKING | {"service_tier"}
+_OPERATOR_OPTIONS = THINKING_OPTIONS | {"service_tier"}
 
 #: Options that no client can replace.
 FIXED_OPTIONS = _OPERATOR_OPTIONS.union(TOKEN_LIMITS)
@@ -97,7 +97,7 @@ class ServiceSettings:
         """File of the call log; None without one, or if the log goes to standard output."""
         return None if str(self.log) == "-" else self.log
 
-    def keys(self) -> tuple[str, ...]:
+    def read_keys(self) -> tuple[str, ...]:
         """Return the keys of clients from the variable. Raises ValueError if it holds none, or an invalid one."""
         if self.key_env is None:
             return ()
@@ -119,7 +119,7 @@ class ServiceSettings:
                 advice = "give --log calls.jsonl, or --ledger"
                 raise ValueError(f"{where}: its money is counted in a file beside the log: {advice}")
             return ring
-        return KeyRing.of_keys(self.keys(), models if self.open_models else ())
+        return KeyRing.of_keys(self.read_keys(), models if self.open_models else ())
 
     def make_client_totals(self) -> TotalsFile:
         """Make the clients' totals over all workers, in a file beside the log.
@@ -165,7 +165,7 @@ class EndpointConnections:
 
     def api_client(self, model: ModelEntry) -> openai.AsyncOpenAI:
         """Return the client of a model's endpoint. Raises ValueError for an invalid key or address."""
-        endpoint = model.base_url, model.key()
+        endpoint = model.base_url, model.read_key()
         if endpoint not in self._api_clients:
             address, query = model.address()
             self._api_clients[endpoint] = make_api_client(

@@ -79,7 +79,7 @@ class Metrics:
     Example:
         >>> metrics = Metrics()
         >>> metrics.count_refusal("invalid_api_key", 401)
-        >>> page, content_type = metrics.text()
+        >>> page, content_type = metrics.render()
         >>> [line for line in page.decode().splitlines() if line.startswith("rcjax_refused")]
         ['rcjax_refused_requests_total{reason="invalid_api_key",status="401"} 1.0']
     """
@@ -202,7 +202,7 @@ class Metrics:
         """Count a request that the gateway itself refused, for a reason of its own short list."""
         self._figure("refused_requests", reason, str(status)).inc()
 
-    def text(self, accept: str = "") -> tuple[bytes, str]:
+    def render(self, accept: str = "") -> tuple[bytes, str]:
         """Return (the page of all workers, its content type): OpenMetrics if the header `Accept` asks for it.
 
         This takes milliseconds, with several workers tens of milliseconds: call it in a thread.
