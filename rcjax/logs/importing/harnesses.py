@@ -40,6 +40,7 @@ from rcjax.logs.importing.lines import (
     ImportOptions,
     Line,
     holds_keys,
+    not_as_written,
     read_document,
     read_lines,
     read_piece,
@@ -128,9 +129,8 @@ def _open_zip(path: Path) -> tuple[Any, Iterator[dict[str, Any] | DamageError]]:
             sample = parsed(member)
         except DamageError as damage:
             return damage
-        if isinstance(sample, dict):
-            return sample
-        return DamageError(f"{path.name}, {member}: is not as Inspect writes it (no JSON object): is it whole?")
+        is_object = isinstance(sample, dict)
+        return sample if is_object else not_as_written(f"{path.name}, {member}", "Inspect", "no JSON object")
 
     return head, map(sound, samples)
 
@@ -274,7 +274,7 @@ def _read_helm(path: Path, options: ImportOptions) -> Iterator[Line | DamageErro
         model, scenario = state["adapter_spec"]["model"], path.resolve().parent.name.partition(":")[0]
         requests = [*state["request_states"]]
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as problem:
-        raise DamageError(f"{path.name}: is not as HELM writes it ({problem!r:.80}): is it whole?") from None
+        raise not_as_written(path.name, "HELM", f"{problem!r:.80}") from None
     require_sound(bool(requests), path.name, "holds no requests")
 
     def lines(request: Mapping[str, Any], place: str) -> list[Line]:
