@@ -432,7 +432,7 @@ async def _grade(
 @escape_arguments
 def _show_grading(document: Mapping[str, Any], path: Any) -> None:
     screen = Screen()
-    new = f"{document['changed']:,} with a verdict that they had not before"
+    new = f"{count(document['changed'], 'verdict')} new or changed"
     heading = f"{count(document['graded'], 'answer')} graded, {new}"
     screen.print(heading, style="bold")
     if document["graded"]:
