@@ -15,13 +15,18 @@ from rcjax.logs.columns import plain_name
 from rcjax.logs.errors import LogError, join_names, shorten, suggest_name
 from rcjax.logs.sources import TABLES, find_damage, load_table, open_text, require_file
 from rcjax.policy.policy import hash_to_uniform
-from rcjax.policy.signals.answers import FORM_OPTIONS, format_calls, hash_json, objects_in, request_form_of
+from rcjax.policy.signals.answers import (
+    FORM_OPTIONS,
+    ROLES,
+    format_calls,
+    hash_json,
+    objects_in,
+    request_form_of,
+)
 from rcjax.serving.call_log import Call
 from rcjax.serving.completions import read_json
 
 _COLUMNS = ("query", "prompt", "messages", "answer", "choices", "grade", *FORM_OPTIONS)
-
-_ROLES = ("user", "assistant", "system", "developer", "tool", "function")
 
 _LOG_COLUMNS = """
     answer_key at_most calibrated call call_log choices client correct grade graded_by grading_cost latency_ms
@@ -273,8 +278,8 @@ def _messages(row: Mapping[str, Any], template: str | None, words: Mapping[str, 
         isinstance(messages, list) and messages and all(isinstance(message, Mapping) for message in messages)
     ):
         raise LogError(f"{place}: messages must be a list of messages as the API has them, with one at least")
-    if wrong := [message.get("role") for message in messages or () if message.get("role") not in _ROLES]:
-        raise LogError(f"{place}: the role {shorten(repr(wrong[0]))} is none of the API's: give {', '.join(_ROLES)}")
+    if wrong := [message.get("role") for message in messages or () if message.get("role") not in ROLES]:
+        raise LogError(f"{place}: the role {shorten(repr(wrong[0]))} is none of the API's: give {', '.join(ROLES)}")
     if messages is None:
         messages = [{"role": "user", "content": _fill_template(template, str(prompt), row)}]
     sent = [dict(message) for message in messages]

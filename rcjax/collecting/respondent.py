@@ -429,7 +429,7 @@ async def ask_question(
     file: AnswerFile,
     budget: Budget,
     reserved: Decimal,
-    sample: int | None = None,
+    sample: int | None,
 ) -> dict[str, Any]:
     """Ask a model a question and return the row of the log; a failed call has an error in its row.
 

@@ -156,7 +156,7 @@ class CheckGrader:
 
     needs_reference = False
 
-    def __init__(self, name: str, max_score: float | None = 1.0) -> None:
+    def __init__(self, name: str, max_score: float | None) -> None:
         try:
             self._check = ReplyCheck(name)
             require_runnable([self._check])

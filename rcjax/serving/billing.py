@@ -234,7 +234,7 @@ class SharedBill:
         with self.reserve(cost if is_covered else 0.0):
             yield is_covered
 
-    def reserve_for_fallback(self, cost: float, client: str | None = None) -> AbstractContextManager[bool]:
+    def reserve_for_fallback(self, cost: float, client: str | None) -> AbstractContextManager[bool]:
         """Return a context that yields whether a client's bill allows a further cost, which it then puts aside."""
         bill = self.bill if client is None else self._clients.get(client)
         if not isinstance(self.bill, PeriodBill) and bill is not None and not bill.target_cost(time.time()):

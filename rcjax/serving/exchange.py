@@ -20,7 +20,7 @@ from typing import Any, cast
 from rcjax._base.codec import describe_type, visible
 from rcjax.policy.policy import Policy
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, Signal, SignalError
-from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN_FORM, as_object
+from rcjax.policy.signals.answers import FORM_OPTIONS, as_object
 from rcjax.serving.call_log import Call, CallLog, Query
 from rcjax.serving.check_processes import CheckError, CheckRunner
 from rcjax.serving.completions import choice_text, join_choices, read_reply
@@ -226,7 +226,7 @@ _NEUTRAL_NAMES = """
 NEUTRAL_OPTIONS = frozenset(_NEUTRAL_NAMES.split())
 
 
-def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], request_form: str = PLAIN_FORM) -> str | None:
+def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], request_form: str) -> str | None:
     """Return the signal, options and price of a model as JSON for a log; None if its answers are not judged.
 
     The form of the request stands for the tools and schemas of the question.

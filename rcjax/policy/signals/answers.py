@@ -27,6 +27,9 @@ PLAIN_FORM = "plain"
 #: The options of a request that determine its form.
 FORM_OPTIONS = ("tools", "tool_choice", "response_format")
 
+#: The roles of messages in the API.
+ROLES = ("user", "assistant", "system", "developer", "tool", "function")
+
 _PROSE = frozenset({"description", "title", "examples", "$comment"})
 
 #: The keywords of JSON Schema whose keys are the user's names.

@@ -16,7 +16,7 @@ from openai.types.chat import completion_create_params
 from starlette.datastructures import Headers
 from starlette.types import Receive
 
-from rcjax.policy.signals.answers import PLAIN_FORM, request_form_of, strict_json
+from rcjax.policy.signals.answers import PLAIN_FORM, ROLES, request_form_of, strict_json
 from rcjax.serving.gateway.clients import ApiError, invalid_field
 from rcjax.serving.models_file import SERVER_OPTIONS
 from rcjax.serving.openai_client import RequestMemory, request_memory
@@ -27,7 +27,7 @@ _MAX_NAME_LENGTH = 64  # characters of a field's name that a message repeats
 _QUERY, _SEGMENT = "x-rcjax-query", "x-rcjax-segment"
 
 
-def read_query_id(headers: Headers, client: str | None = None) -> str:
+def read_query_id(headers: Headers, client: str | None) -> str:
     """Return the id of a query: the id in the client's header, for labels that come later, or a random id.
 
     The client's name goes in front, so that no client can use the ids of another client.
@@ -189,8 +189,8 @@ def parse_chat_request(data: Mapping[str, Any]) -> ChatRequest:
     if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
         raise invalid_field("messages", "must be a list of one or more messages, each an object")
     for index, message in enumerate(messages):
-        if message.get("role") not in _ROLES:
-            raise invalid_field(f"messages[{index}].role", f"must be {', '.join(_ROLES[:-1])} or {_ROLES[-1]}")
+        if message.get("role") not in ROLES:
+            raise invalid_field(f"messages[{index}].role", f"must be {', '.join(ROLES[:-1])} or {ROLES[-1]}")
     _require_types(data)
     options = data.get("stream_options")
     return ChatRequest(
@@ -232,8 +232,6 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 _MAX_CHOICES = 128  # answers, and alternatives of a token, that a request may ask for
-
-_ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 
 _RANGES = {"temperature": (0, 2), "top_p": (0, 1), "frequency_penalty": (-2, 2), "presence_penalty": (-2, 2)}
 
@@ -367,7 +365,7 @@ class ClientLeftError(Exception):
     """The client has disconnected: nobody waits for the answer."""
 
 
-_MAX_SHADOW_SHARE = 0.25  # share of `max_in_flight`: a shadow query begins only while others keep fewer bytes
+_MAX_SHADOW_SHARE = 0.25  # of `max_in_flight`, in bytes of other shadow queries: with more, no shadow query begins
 
 
 @dataclass(slots=True, eq=False)

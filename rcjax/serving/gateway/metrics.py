@@ -177,7 +177,7 @@ class Metrics:
         if client is not None:
             self._figure("client_requests", client, str(status)).inc()
 
-    def count_call(self, call: Call, policy: str | None = None) -> None:
+    def count_call(self, call: Call, policy: str | None) -> None:
         """Count a call that has ended, for a request or for a shadow query, and the policy that made the call."""
         model = call.model
         if policy is not None and not call.query.handling.is_beyond_policy:
