@@ -387,6 +387,10 @@ USUAL_TEXT_TOKENS, USUAL_CHOICE_TOKENS = 200, 2
 _RUBRIC_TOKENS, _VERDICT_TOKENS = 300, 8  # tokens of a judge's rubric, and of its reply
 
 
+JudgeOf = Callable[[Question], Respondent | None]
+"""Returns the model that judges answers to a question; None without a judge."""
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """The missing answers of a model, and estimates of their cost."""
@@ -405,10 +409,7 @@ class Estimate:
 
 
 def estimate(
-    collected: CollectedModel,
-    questions: Sequence[Question],
-    answers: AnswerRows,
-    judge: Callable[[Question], Respondent | None] = lambda question: None,
+    collected: CollectedModel, questions: Sequence[Question], answers: AnswerRows, judge_of: JudgeOf
 ) -> Estimate:
     """Estimate the cost of a model's missing answers.
 
@@ -416,14 +417,15 @@ def estimate(
         collected: the model and its request settings.
         questions: questions of the run.
         answers: existing answers.
-        judge: returns the model that judges answers to a question, or None.
+        judge_of: returns the model that judges answers to a question, or None.
     """
     waiting = [question for question, _ in collected.missing_answers(questions, answers.answered)]
     worst = sum(
-        (sum(max_costs(collected, question), judging_cost(collected, question, judge)) for question in waiting), _ZERO
+        (sum(max_costs(collected, question), judging_cost(collected, question, judge_of)) for question in waiting),
+        _ZERO,
     )
-    usual = sum((_usual_cost(collected, question, judge) for question in waiting), _ZERO)
-    observed = _observed_ratio(collected, questions, answers, judge)
+    usual = sum((_usual_cost(collected, question, judge_of) for question in waiting), _ZERO)
+    observed = _observed_ratio(collected, questions, answers, judge_of)
     distinct = len({question.query for question in waiting})
     requests = sum(1 if collected.signal_for(question).second_options is None else 2 for question in waiting)
     costs = float(min(usual * observed, worst)), float(worst)
@@ -439,7 +441,7 @@ def _observed_ratio(
     collected: CollectedModel,
     questions: Sequence[Question],
     answers: AnswerRows,
-    judge: Callable[[Question], Respondent | None],
+    judge_of: JudgeOf,
 ) -> Decimal:
     """Return the ratio of a model's observed costs, failures and judges included, to the usual costs.
 
@@ -448,7 +450,7 @@ def _observed_ratio(
     by_query = {question.query: question for question in questions}
     rows = [row for row in answers.rows.values() if row["model"] == collected.name and row["query"] in by_query]
     rows = [row for row in rows if row.get("error") != LOST_CALL]  # of a lost call only the worst case is known
-    usual = [_usual_cost(collected, by_query[row["query"]], judge) for row in rows if not has_failed(row)]
+    usual = [_usual_cost(collected, by_query[row["query"]], judge_of) for row in rows if not has_failed(row)]
     if not sum(usual):
         return Decimal(1)
     prior = _PRIOR_ANSWERS * sum(usual, _ZERO) / len(usual)
@@ -457,9 +459,7 @@ def _observed_ratio(
     return (sum(paid, _ZERO) + prior) / (sum(usual, _ZERO) + prior)
 
 
-def _usual_cost(
-    collected: CollectedModel, question: Question, judge: Callable[[Question], Respondent | None]
-) -> Decimal:
+def _usual_cost(collected: CollectedModel, question: Question, judge_of: JudgeOf) -> Decimal:
     """Return the usual cost of a call and its judge, from the length of the question."""
     endpoint = collected.make_endpoint(question)
     read, written = usual_input_tokens(question.messages, question.options), _usual_output(question, endpoint.options)
@@ -468,7 +468,7 @@ def _usual_cost(
         read += read + written + SECOND_QUESTION_TOKENS
         written += min(4, max_output_tokens(second))
     price = collected.respondent.settings.price
-    return price.money(Tokens(read, written)) + judging_cost(collected, question, judge, worst=False)
+    return price.money(Tokens(read, written)) + judging_cost(collected, question, judge_of, worst=False)
 
 
 def _usual_output(question: Question, options: Mapping[str, Any]) -> int:
@@ -477,18 +477,16 @@ def _usual_output(question: Question, options: Mapping[str, Any]) -> int:
     return min(usual, max_output_tokens(options))
 
 
-def judging_cost(
-    collected: CollectedModel, question: Question, judge: Callable[[Question], Respondent | None], *, worst: bool = True
-) -> Decimal:
+def judging_cost(collected: CollectedModel, question: Question, judge_of: JudgeOf, *, worst: bool = True) -> Decimal:
     """Return the cost of judging one answer, in money.
 
     Args:
         collected: the model that answers, and its request settings.
         question: the question.
-        judge: returns the model that judges answers to a question, or None.
+        judge_of: returns the model that judges answers to a question, or None.
         worst: assume the longest answer, judged twice; else a usual answer, judged once.
     """
-    respondent = judge(question)
+    respondent = judge_of(question)
     if respondent is None:
         return _ZERO
     options, price = collected.make_endpoint(question).options, respondent.settings.price
