@@ -446,8 +446,10 @@ class ModelCaller:
         query, endpoint, call = exchange.query, exchange.endpoint, exchange.call
         if call.output_tokens and not call.estimated and exchange.means is not None:
             votes = min(endpoint.votes, exchange.usage.replies)
-            answers = votes * reply_samples(endpoint.options_for(query.options))
-            exchange.means.add(call.output_tokens / answers, exchange.usage.reply_seconds / votes)
+            answers, second = votes * reply_samples(endpoint.options_for(query.options)), exchange.second_usage
+            tokens = call.output_tokens - second.tokens.output
+            seconds = exchange.usage.reply_seconds - second.reply_seconds
+            exchange.means.add(tokens / answers, seconds / votes)
         if exchange.is_checking and exchange.reading is not None and exchange.means is not None:
             exchange.means.add_check(exchange.check_cost)
         problem = None

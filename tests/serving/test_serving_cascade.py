@@ -250,6 +250,24 @@ def test_a_verification_is_part_of_the_call_and_of_its_cost():
     assert (result.text, call.logprob) == ("Paris", pytest.approx(math.log(0.8)))
 
 
+def test_the_means_of_answers_are_without_second_questions():
+    """An answer of ten tokens and its verification of 90 counted as an answer of 100 tokens."""
+    second = Response(completion("Y", [("Y", {"Y": SURE})], usage=(200, 90)))
+
+    async def main():
+        behave = script(small=[Response(completion("Paris", usage=(100, 10))), second])
+        async with (
+            serving(behave) as (_, client),
+            make_cascade(POLICY, client, signal=signals.Verification()) as cascade,
+        ):
+            before = cascade._model_caller._means["small"].tokens
+            await cascade.ask("Capital?")
+            return before, cascade._model_caller._means["small"].tokens
+
+    before, after = asyncio.run(main())
+    assert after == pytest.approx((before + 10) / 2)
+
+
 def test_a_verification_that_fails_leaves_the_answer_and_its_cost():
     behave = script(
         small=[Response(completion("Paris", usage=(100, 10))), broken(400)], middle=broken(400), large=broken(400)
