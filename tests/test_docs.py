@@ -12,7 +12,7 @@ import typer
 from benchmarks import make_reference
 from rcjax.cli.app import app, load
 from rcjax.collecting.questions import read_questions
-from rcjax.collecting.right_answers import right_call
+from rcjax.collecting.right_answers import is_right_call
 from rcjax.collecting.user_graders import Submission
 from rcjax.logs import read_log
 from rcjax.policy import Calibration, Policy, Rule
@@ -196,7 +196,7 @@ def test_the_example_questions_can_be_read(tmp_path):
     (tmp_path / "questions.jsonl").write_text(with_tools)
     (question,) = read_questions(tmp_path / "questions.jsonl")
     said = '[{"name": "weather", "arguments": {"city": "Paris", "note": "now"}}]'
-    assert right_call(Submission(question, said, said))
+    assert is_right_call(Submission(question, said, said))
 
 
 def test_the_reference_is_up_to_date():

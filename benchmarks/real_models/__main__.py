@@ -31,7 +31,7 @@ from benchmarks.real_models.models import models_toml, served, server_program
 from benchmarks.real_models.questions import make
 from benchmarks.report import machine, markdown, progress
 from rcjax.collecting.questions import Question
-from rcjax.collecting.right_answers import contains
+from rcjax.collecting.right_answers import contains_answer
 from rcjax.collecting.user_graders import Submission
 
 PROGRAM = str(Path(sys.executable).parent / "rcjax")
@@ -115,7 +115,7 @@ def ask(client: OpenAI, row: dict[str, Any]) -> Reply:
 
 def is_right(text: str, answer: str) -> bool:
     """As the grader has it."""
-    return bool(contains(Submission(Question("", (), (answer,)), text)))
+    return bool(contains_answer(Submission(Question("", (), (answer,)), text)))
 
 
 def of_replies(replies: list[Reply], fresh: list[dict[str, Any]]) -> tuple[float, float, pl.DataFrame]:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, aclosing, closing
 from dataclasses import asdict, dataclass, replace
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -261,9 +260,9 @@ def _make_plan(
         models=settings,
         judges=settings,
         signal=signal,
-        grade=tuple(grading.graders or ()),
+        graders=tuple(grading.graders or ()),
         rubric=grading.read_rubric(),
-        budget=None if budget is None else Decimal(str(budget)),
+        budget=budget,
         max_tokens=asking.max_tokens,
         timeout=asking.timeout,
         samples=samples,
@@ -412,7 +411,7 @@ def describe_progress(run: Run, started: float) -> str:
     """Return the progress of a run in words: answers, time left of the slowest model, forecast bill, failures."""
     tallies, seconds = run.tallies.values(), time.monotonic() - started
     done, total, failed = (sum(getattr(tally, name) for tally in tallies) for name in ("done", "to_do", "failed"))
-    running = [(tally.done + tally.failed, tally.to_do) for tally in tallies if tally.stopped is None]
+    running = [(tally.done + tally.failed, tally.to_do) for tally in tallies if tally.why_stopped is None]
     left = [seconds * (to_do - ended) / ended if ended else None for ended, to_do in running if ended < to_do]
     time_left = "" if None in left or not done else f", about {duration(max(filter(None, left), default=0.0))} left"
     limited = [collected.name for collected in run.models if collected.respondent.is_limited]

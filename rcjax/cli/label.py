@@ -8,7 +8,6 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -367,9 +366,8 @@ def _make_plan(grading: Grading, models: Path | None, budget: float | None, *, i
     from rcjax.serving.models_file import read_models
 
     settings = {} if models is None else read_models(models)
-    money = None if budget is None else Decimal(str(budget))
-    scale = {"score_max": grading.score_max, "binary": is_binary}
-    return Plan({}, settings, None, tuple(grading.graders or ()), grading.read_rubric(), money, **scale)
+    scale = {"score_max": grading.score_max, "is_binary": is_binary}
+    return Plan({}, settings, None, tuple(grading.graders or ()), grading.read_rubric(), budget, **scale)
 
 
 def _make_questions(
@@ -434,7 +432,7 @@ async def _grade(
 @escape_arguments
 def _show_grading(document: Mapping[str, Any], path: Any) -> None:
     screen = Screen()
-    new = f"{document['changed']:,} with a verdict that they had not before"
+    new = f"{count(document['changed'], 'verdict')} new or changed"
     heading = f"{count(document['graded'], 'answer')} graded, {new}"
     screen.print(heading, style="bold")
     if document["graded"]:

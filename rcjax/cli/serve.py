@@ -361,7 +361,7 @@ def announce(settings: ServiceSettings, as_json: bool, workers: int, url: str, c
         if settings.shadow and reference is not None and reference.model not in catalog.models:
             problem = f"{settings.models_file.name} has no table for {reference.model}, the reference of policy {name}"
             warn(f"{problem}: shadow queries are not asked of it, and rcjax check cannot tell what differs: add it")
-    money = {deployment.cascade.money_left for deployment in catalog.policies.values()}
+    money = {deployment.cascade.billing.money_left for deployment in catalog.policies.values()}
     if settings.stops_at_budget and money == {None}:
         warn("--stop-at-budget stops nothing: no policy here follows money for a day, a week or a month")
     limits = [client.money or client.requests for client in catalog.key_ring.named]

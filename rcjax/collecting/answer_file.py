@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,12 @@ from rcjax._base.files import LineFile, is_stream, try_lock, write_atomically
 from rcjax.collecting.questions import Question
 from rcjax.logs.errors import LogError
 from rcjax.logs.sources import TextFile, drop_truncated_lines
+from rcjax.policy.signals.answers import hash_json
 from rcjax.serving.call_log import VERSION, has_failed
+from rcjax.serving.completions import read_json
 
 #: Error of a call whose outcome is unknown.
-LOST = "the run ended while the call was under way: its cost is the most that it can be"
+LOST_CALL = "the run ended while the call was under way: its cost is the most that it can be"
 
 
 @dataclass(slots=True)
@@ -143,12 +144,9 @@ _ANSWER_CHECKS: dict[str, Callable[[Any], bool]] = {
 
 
 class AnswerFile:
-    """An answer file opened for writing, and locked against other runs on this machine.
+    """An answer file opened for writing, created if it is missing, and locked against other runs on this machine.
 
     `answers` holds its rows. They include a failed call for each call that was under way when an earlier run ended.
-
-    Args:
-        path: path of the file, which is created if missing.
 
     Raises LogError if the file is of another kind or locked by another run, and OSError if it cannot be opened.
     """
@@ -189,7 +187,7 @@ class AnswerFile:
         lost = [note for call, note in begun.items() if call not in ended]
         for note in lost:
             cost = {"cost": note["at_most"], "estimated": True}
-            self.write({"call_log": VERSION, **note, **cost, "shadow": True, "error": LOST})
+            self.write({"call_log": VERSION, **note, **cost, "shadow": True, "error": LOST_CALL})
         return len(lost)
 
     def begin(self, call: str, query: str, model: str, at_most: Decimal) -> None:
@@ -269,7 +267,7 @@ class ShadowCalls:
     def add(self, row: Mapping[str, Any], place: str) -> None:
         """Add a line of the log, or count it as left out. Raises LogError for a line that no service writes."""
         # The hash gives a call the same id at each reading, and hides the model from a grader.
-        call = sha256(json.dumps([row.get("query"), row.get("model")]).encode()).hexdigest()[:16]
+        call = hash_json([row.get("query"), row.get("model")])
         if has_failed(row):
             self.left_out["that failed"] += 1
         elif row.get("shadow") is not True:
@@ -340,8 +338,7 @@ def read_shadow_calls(path: Path) -> ShadowCalls | None:
 
 def _messages(prompt: Any) -> tuple[Mapping[str, Any], ...]:
     """Parse a prompt that is a list of messages in JSON; () for another prompt."""
-    with suppress(ValueError, RecursionError):
-        messages = json.loads(prompt) if isinstance(prompt, str) else None
-        if isinstance(messages, list) and all(isinstance(message, dict) for message in messages):
-            return tuple(messages)
+    messages = read_json(prompt) if isinstance(prompt, str) else None
+    if isinstance(messages, list) and all(isinstance(message, dict) for message in messages):
+        return tuple(messages)
     return ()

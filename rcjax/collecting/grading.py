@@ -25,11 +25,11 @@ from rcjax.collecting.right_answers import (
     ComparisonGrader,
     JsonGrader,
     NumberGrader,
-    contains,
-    exact,
+    contains_answer,
+    is_exact,
     is_number,
-    right_call,
-    right_choice,
+    is_right_call,
+    is_right_choice,
 )
 from rcjax.collecting.user_graders import (
     AskJudge,
@@ -52,24 +52,13 @@ from rcjax.serving.failures import CallError, NotCoveredError
 from rcjax.serving.usage import CallUsage
 
 #: Graders that compare texts, by name.
-COMPARISONS: dict[str, Callable[[Submission], bool]] = {"exact": exact, "choice": right_choice, "contains": contains}
+COMPARISONS = {"exact": is_exact, "choice": is_right_choice, "contains": contains_answer}
 
 _MAX_FAILURES = 10  # answers in a row, after which a grader is not used any more
 
 _MAX_CHARACTERS = 300  # of an error in a message
 
-_GRADER_NAMES = (
-    "exact",
-    "choice",
-    "number",
-    "contains",
-    "call",
-    "json",
-    "regex:…",
-    "python:module:function",
-    "command:…",
-    "judge:MODEL",
-)
+_GRADER_NAMES = "exact, choice, number, contains, call, json, regex:…, python:module:function, command:…, judge:MODEL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +152,7 @@ def make_graders(
     ask: Callable[[str], AskJudge] | None = None,
     template: str | None = None,
     score_max: float | None = None,
-    binary: bool = False,
+    is_binary: bool = False,
 ) -> GraderTable:
     """Make the graders that a command names.
 
@@ -173,7 +162,7 @@ def make_graders(
         template: template of a judge's prompt; None for the built-in one.
         score_max: full score of judges, functions and programs; None if judges and `json` say right or wrong, and the
             scores of others go from 0 to 1.
-        binary: whether functions and programs, too, must say right or wrong.
+        is_binary: whether functions and programs, too, must say right or wrong.
 
     Raises GraderError for an unknown name, two common graders, and a full score that no grader uses.
     """
@@ -183,10 +172,10 @@ def make_graders(
             raise GraderError(f"judge:{model}: a judge is a model: give --models models.toml")
         return JudgeGrader(ask(model), template, score_max)
 
-    max_score = None if binary else score_max or 1.0
+    max_score = None if is_binary else score_max or 1.0
     by_name: dict[str, Grader] = {name: ComparisonGrader(compare) for name, compare in COMPARISONS.items()}
     by_name["number"] = NumberGrader()
-    by_name["call"] = ComparisonGrader(right_call)
+    by_name["call"] = ComparisonGrader(is_right_call)
     by_name["json"] = JsonGrader(scores=score_max is not None)
     kinds: dict[str, str] = {}
     common: str | None = None
@@ -213,7 +202,7 @@ def _make(name: str, max_score: float | None, judge: Callable[[str], JudgeGrader
     makers = {"regex": lambda: PatternGrader(rest), "judge": lambda: judge(rest)}
     makers |= dict.fromkeys(("python", "command"), lambda: CheckGrader(name, max_score))
     if kind not in makers or not rest:
-        raise GraderError(f"{name!r} is not a grader: give {', '.join(_GRADER_NAMES)}")
+        raise GraderError(f"{name!r} is not a grader: give {_GRADER_NAMES}")
     return makers[kind]()
 
 
@@ -254,12 +243,12 @@ def make_ask_judge(respondent: Respondent) -> AskJudge:
 
     async def ask(messages: Sequence[Mapping[str, Any]]) -> str:
         try:
-            expense, request = _EXPENSE.get(), respondent.endpoint(options).request(messages, options)
+            expense, request = _EXPENSE.get(), respondent.make_request(messages, options)
             async with respondent.serialise_until_priced(expense.budget):
                 return read_reply(await respondent.send(request, CallUsage(), expense=expense)).text
         except (CallError, StoppedError) as problem:
             # A judge that refuses one answer may accept others; a judge that is down fails on all answers.
-            is_refusal = isinstance(problem, CallError) and not problem.failure.transient and respondent.stopped is None
+            is_refusal = isinstance(problem, CallError) and not (problem.failure.transient or respondent.why_stopped)
             kind = NoVerdictError if is_refusal else GraderError
             raise kind(f"the judge {respondent.settings.name}: {problem}") from None
         except NotCoveredError:
@@ -291,6 +280,11 @@ async def _find_verdict(row: Mapping[str, Any], question: Question, graders: Gra
     return verdict
 
 
+def grader_column(into: str) -> str:
+    """Return the column of the graders whose verdicts are in a column."""
+    return "graded_by" if into == "correct" else f"graded_by_{into}"
+
+
 @dataclass(frozen=True, slots=True)
 class GradingOptions:
     """Options of grading."""
@@ -318,11 +312,9 @@ class GradingOptions:
             verdict: the verdict, or None.
             grader: name of the grader.
         """
-        is_label = self.into == "correct"
-        reference = (list(question.reference) if is_label else []) or row.get("reference")
-        grader_column = "graded_by" if is_label else f"graded_by_{self.into}"
+        reference = (list(question.reference) if self.into == "correct" else []) or row.get("reference")
         columns: dict[str, Any] = {"reference": reference, self.into: verdict}
-        columns |= {grader_column: None if verdict is None else grader}
+        columns |= {grader_column(self.into): None if verdict is None else grader}
         return columns if self.reference_model is None else columns | {SAME_AS: self.reference_model}
 
 
@@ -392,11 +384,7 @@ class Regrading:
 
 
 async def regrade(
-    file: AnswerFile,
-    questions: Mapping[str, Question],
-    graders: GraderTable,
-    budget: Budget,
-    options: GradingOptions,
+    file: AnswerFile, questions: Mapping[str, Question], graders: GraderTable, budget: Budget, options: GradingOptions
 ) -> Regrading:
     """Grade the answers of a file; if a grader stops working, earlier verdicts are kept.
 
@@ -474,12 +462,10 @@ def _summarise(
 ) -> Regrading:
     """Summarise the difference between the rows before and after grading."""
     both = [row for row in after if None not in (row.get(into), row.get("correct"))] if into != "correct" else []
-    without = sum(row.get(into) is None for row in after)
-    grader_column = "graded_by" if into == "correct" else f"graded_by_{into}"
     return Regrading(
-        graded_by=Counter(row.get(grader_column) or "hand" for row in after if row.get(into) is not None),
+        graded_by=Counter(row.get(grader_column(into)) or "hand" for row in after if row.get(into) is not None),
         changed=sum(old.get(into) != new.get(into) for old, new in zip(before, after, strict=True)),
-        without=without,
+        without=sum(row.get(into) is None for row in after),
         problem=problem,
         labelled=len(both),
         agreement=sum(1 - abs(row[into] - row["correct"]) for row in both) / len(both) if both else None,

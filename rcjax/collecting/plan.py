@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from rcjax._base.tokens import Tokens
-from rcjax.collecting.answer_file import LOST, AnswerFile, AnswerRows
+from rcjax.collecting.answer_file import LOST_CALL, AnswerFile, AnswerRows
 from rcjax.collecting.grading import GraderTable, make_ask_judge, make_graders
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import (
@@ -41,7 +41,7 @@ from rcjax.serving.completions import read_reply
 from rcjax.serving.endpoints import SECOND_QUESTION_TOKENS, require_options, within_token_limit
 from rcjax.serving.failures import CallError, NotCoveredError
 from rcjax.serving.models_file import ModelEntry
-from rcjax.serving.usage import CallUsage, reply_samples, token_limit
+from rcjax.serving.usage import TOKEN_LIMITS, CallUsage, reply_samples, token_limit
 
 _PROBE_MESSAGES = [
     {"role": "user", "content": "Which is larger? A: the Sun. B: the Moon. Reply with the letter alone."}
@@ -116,13 +116,12 @@ async def probe(respondent: Respondent, options: Mapping[str, Any], usage: CallU
     """
     start, problem, reply = time.perf_counter(), "", None
     for probed in _PROBED_OPTIONS:
-        request_options = {**probed, **options}
-        request = respondent.endpoint(request_options).request(_PROBE_MESSAGES, request_options)
+        request = respondent.make_request(_PROBE_MESSAGES, {**probed, **options})
         try:
             reply = read_reply(await respondent.send(request, usage, expense=expense, attempts=_PROBE_ATTEMPTS))
             break
         except CallError as error:
-            problem = respondent.stopped or describe_failure(error)
+            problem = respondent.why_stopped or describe_failure(error)
             if error.failure.status not in (400, 422):
                 break
         except StoppedError as error:
@@ -159,11 +158,11 @@ class Plan:
     """Settings of the models that may be judges, by name: all models of the file."""
     signal: str | None = None
     """Name of the common signal; None to choose one by the questions and the model."""
-    grade: Sequence[str] = ()
+    graders: Sequence[str] = ()
     """Graders in the notation of the command line."""
     rubric: str | None = None
     """Template of a judge's prompt; None for the built-in one."""
-    budget: Decimal | None = None
+    budget: float | None = None
     """Limit of the money spent, over all runs that write to one file; None for no limit."""
     max_tokens: int | None = None
     """Limit of tokens of an answer; None to choose it by the questions."""
@@ -173,7 +172,7 @@ class Plan:
     """Number of answers of a model to each question, unless its settings say otherwise."""
     score_max: float | None = None
     """Full score of graders; None if judges say right or wrong, and the scores of other graders go up to 1."""
-    binary: bool = False
+    is_binary: bool = False
     """Whether graders must say right or wrong, and may not give scores."""
     unasked: Collection[str] = ()
     """Ids of the questions of the file that are not in the sample."""
@@ -186,11 +185,12 @@ class RunResources:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self.plan, self.budget = plan, Budget(plan.budget)
+        self.plan, self.budget = plan, Budget(None if plan.budget is None else Decimal(str(plan.budget)))
         self._respondents: dict[str, Respondent] = {}
         self.respondents = {name: self._respondent(name) for name in plan.models}
+        scale = plan.score_max, plan.is_binary
         self.graders: GraderTable = make_graders(
-            plan.grade, lambda name: make_ask_judge(self._respondent(name)), plan.rubric, plan.score_max, plan.binary
+            plan.graders, lambda name: make_ask_judge(self._respondent(name)), plan.rubric, *scale
         )
         self.checks = CheckRunner(plan.timeout)
         self._checks: dict[str, ReplyCheck] = {}
@@ -215,7 +215,7 @@ class RunResources:
         kind, _, model = (self.graders.grader_name(question) or "").partition(":")
         return self._respondent(model) if kind == "judge" else None
 
-    def check(self, name: str) -> ReplyCheck | None:
+    def check_of(self, name: str) -> ReplyCheck | None:
         """Return the check with a signal's name; None for other signals. Raises ValueError if it cannot be run."""
         if is_reply_check(name) and name not in self._checks:
             require_runnable([ReplyCheck(name)])
@@ -226,14 +226,14 @@ class RunResources:
         """Return sentences about failures of graders and checks."""
         return [*self.graders.remarks(), *self.checks.remarks()]
 
-    def options(self, name: str, questions: Sequence[Question]) -> dict[str, Any]:
+    def options_of(self, name: str, questions: Sequence[Question]) -> dict[str, Any]:
         """Return the options of a model's requests, with a limit of tokens."""
         options, limit = dict(self.plan.models[name].options), self.plan.max_tokens
         if token_limit(options) is None:
             options["max_tokens"] = limit or (_CHOICE_TOKENS if _all_have_choices(questions) else _TEXT_TOKENS)
         return within_token_limit(options, limit and limit * reply_samples(options))
 
-    def samples(self, name: str) -> int:
+    def samples_of(self, name: str) -> int:
         """Return the number of answers of a model to each question."""
         return self.respondents[name].settings.samples or self.plan.samples
 
@@ -250,7 +250,7 @@ def _require_options(name: str, options: Mapping[str, Any]) -> None:
         require_options(options)
     except ValueError as problem:
         raise ValueError(f"model {name}: {problem}") from None
-    for limit in ("max_tokens", "max_completion_tokens"):
+    for limit in TOKEN_LIMITS:
         value = options.get(limit, 1)
         if type(value) is not int or value < 1:
             raise ValueError(f"model {name}: options: {limit} must be a whole number, 1 or more")
@@ -264,7 +264,7 @@ async def probe_all(plan: Plan) -> list[Capabilities]:
 
     async def ask(name: str, respondent: Respondent) -> Capabilities:
         async with resources.budget.expense(lambda _: None) as expense:
-            return await probe(respondent, resources.options(name, ()), CallUsage(), expense)
+            return await probe(respondent, resources.options_of(name, ()), CallUsage(), expense)
 
     async with aclosing(RunResources(plan)) as resources:
         return list(await asyncio.gather(*(ask(*pair) for pair in resources.respondents.items())))
@@ -275,9 +275,14 @@ def assume_signals(resources: RunResources, questions: Sequence[Question], answe
 
     A model without a known signal is presumed to give log-probabilities.
     """
-    usual = default_signal(Capabilities("", logprobs=True, top=20), _all_have_choices(questions))
+    usual = _usual_signal(questions)
     known = {name: _known_signal(resources, name, questions, answers) or usual for name in resources.respondents}
     return [_bind_settings(resources, name, signal, questions, answers) for name, signal in known.items()]
+
+
+def _usual_signal(questions: Sequence[Question]) -> str:
+    """Return the signal of a model that gives log-probabilities."""
+    return default_signal(Capabilities("", logprobs=True, top=20), _all_have_choices(questions))
 
 
 async def choose_signals(
@@ -310,16 +315,16 @@ def _bind_settings(
 
     Raises ValueError for several samples if an existing answer is already the vote of several answers.
     """
-    samples, before = resources.samples(name), _earlier_settings(answers, name)
+    samples, before = resources.samples_of(name), _earlier_settings(answers, name)
     if samples > 1 and signal == before.get("signal") == "votes" and not before.get("separate"):
         fact = (
             f"an answer of the existing log is the vote of several, and each of {samples} samples would be one answer"
         )
         raise ValueError(f"model {name}: {fact}: write another log, with another --out")
     separate = signal == "votes" and (samples > 1 or bool(before.get("separate")))
-    options = resources.options(name, questions)
+    options = resources.options_of(name, questions)
     return CollectedModel(
-        resources.respondents[name], signal, options, resources.checks, samples, separate, resources.check(signal)
+        resources.respondents[name], signal, options, resources.checks, samples, separate, resources.check_of(signal)
     )
 
 
@@ -337,7 +342,7 @@ def _known_signal(resources: RunResources, name: str, questions: Sequence[Questi
     before = _earlier_settings(answers, name).get("signal")
     if signal := resources.respondents[name].settings.signal or resources.plan.signal or before:
         return signal
-    if resources.samples(name) > 1:
+    if resources.samples_of(name) > 1:
         return "votes"
     checks = {"tools": "call", "response_format": "json"}
     fitting = [check for option, check in checks.items() if all(question.options.get(option) for question in questions)]
@@ -359,10 +364,10 @@ async def _probe_signal(
     usage = CallUsage()
     async with resources.budget.expense(partial(file.begin, name, "", model)) as expense:
         try:
-            capabilities = await probe(respondent, resources.options(model, questions), usage, expense)
+            capabilities = await probe(respondent, resources.options_of(model, questions), usage, expense)
         except NotCoveredError:  # the run will not ask this model either
             file.end(name)
-            signal = default_signal(Capabilities("", logprobs=True, top=20), _all_have_choices(questions))
+            signal = _usual_signal(questions)
             return signal, f"signal {signal}: the budget does not cover a probe"
     cost = {"cost": float(respondent.counted_money(usage)), "at_most": float(expense.spent)}
     more = {"attempts": usage.attempts, "estimated": False, "shadow": True, "error": _PROBE_ERROR}
@@ -380,6 +385,10 @@ async def _probe_signal(
 USUAL_TEXT_TOKENS, USUAL_CHOICE_TOKENS = 200, 2
 
 _RUBRIC_TOKENS, _VERDICT_TOKENS = 300, 8  # tokens of a judge's rubric, and of its reply
+
+
+JudgeOf = Callable[[Question], Respondent | None]
+"""Returns the model that judges answers to a question; None without a judge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,10 +409,7 @@ class Estimate:
 
 
 def estimate(
-    collected: CollectedModel,
-    questions: Sequence[Question],
-    answers: AnswerRows,
-    judge: Callable[[Question], Respondent | None] = lambda question: None,
+    collected: CollectedModel, questions: Sequence[Question], answers: AnswerRows, judge_of: JudgeOf
 ) -> Estimate:
     """Estimate the cost of a model's missing answers.
 
@@ -411,14 +417,15 @@ def estimate(
         collected: the model and its request settings.
         questions: questions of the run.
         answers: existing answers.
-        judge: returns the model that judges answers to a question, or None.
+        judge_of: returns the model that judges answers to a question, or None.
     """
     waiting = [question for question, _ in collected.missing_answers(questions, answers.answered)]
     worst = sum(
-        (sum(max_costs(collected, question), judging_cost(collected, question, judge)) for question in waiting), _ZERO
+        (sum(max_costs(collected, question), judging_cost(collected, question, judge_of)) for question in waiting),
+        _ZERO,
     )
-    usual = sum((_usual_cost(collected, question, judge) for question in waiting), _ZERO)
-    observed = _observed_ratio(collected, questions, answers, judge)
+    usual = sum((_usual_cost(collected, question, judge_of) for question in waiting), _ZERO)
+    observed = _observed_ratio(collected, questions, answers, judge_of)
     distinct = len({question.query for question in waiting})
     requests = sum(1 if collected.signal_for(question).second_options is None else 2 for question in waiting)
     costs = float(min(usual * observed, worst)), float(worst)
@@ -434,17 +441,16 @@ def _observed_ratio(
     collected: CollectedModel,
     questions: Sequence[Question],
     answers: AnswerRows,
-    judge: Callable[[Question], Respondent | None],
+    judge_of: JudgeOf,
 ) -> Decimal:
     """Return the ratio of a model's observed costs, failures and judges included, to the usual costs.
 
-    The prior ratio of 1 has the weight of a quarter of an answer: the usual length of an answer may be ten times too
-    large.
+    A prior ratio of 1 counts as a quarter of an answer: the usual length of an answer may be ten times too large.
     """
     by_query = {question.query: question for question in questions}
     rows = [row for row in answers.rows.values() if row["model"] == collected.name and row["query"] in by_query]
-    rows = [row for row in rows if row.get("error") != LOST]  # of a lost call only the worst case is known
-    usual = [_usual_cost(collected, by_query[row["query"]], judge) for row in rows if not has_failed(row)]
+    rows = [row for row in rows if row.get("error") != LOST_CALL]  # of a lost call only the worst case is known
+    usual = [_usual_cost(collected, by_query[row["query"]], judge_of) for row in rows if not has_failed(row)]
     if not sum(usual):
         return Decimal(1)
     prior = _PRIOR_ANSWERS * sum(usual, _ZERO) / len(usual)
@@ -453,18 +459,16 @@ def _observed_ratio(
     return (sum(paid, _ZERO) + prior) / (sum(usual, _ZERO) + prior)
 
 
-def _usual_cost(
-    collected: CollectedModel, question: Question, judge: Callable[[Question], Respondent | None]
-) -> Decimal:
+def _usual_cost(collected: CollectedModel, question: Question, judge_of: JudgeOf) -> Decimal:
     """Return the usual cost of a call and its judge, from the length of the question."""
-    endpoint = collected.endpoint(question)
+    endpoint = collected.make_endpoint(question)
     read, written = usual_input_tokens(question.messages, question.options), _usual_output(question, endpoint.options)
     second = endpoint.second_options
     if second is not None:
         read += read + written + SECOND_QUESTION_TOKENS
         written += min(4, max_output_tokens(second))
     price = collected.respondent.settings.price
-    return price.money(Tokens(read, written)) + judging_cost(collected, question, judge, worst=False)
+    return price.money(Tokens(read, written)) + judging_cost(collected, question, judge_of, worst=False)
 
 
 def _usual_output(question: Question, options: Mapping[str, Any]) -> int:
@@ -473,21 +477,19 @@ def _usual_output(question: Question, options: Mapping[str, Any]) -> int:
     return min(usual, max_output_tokens(options))
 
 
-def judging_cost(
-    collected: CollectedModel, question: Question, judge: Callable[[Question], Respondent | None], *, worst: bool = True
-) -> Decimal:
+def judging_cost(collected: CollectedModel, question: Question, judge_of: JudgeOf, *, worst: bool = True) -> Decimal:
     """Return the cost of judging one answer, in money.
 
     Args:
         collected: the model that answers, and its request settings.
         question: the question.
-        judge: returns the model that judges answers to a question, or None.
+        judge_of: returns the model that judges answers to a question, or None.
         worst: assume the longest answer, judged twice; else a usual answer, judged once.
     """
-    respondent = judge(question)
+    respondent = judge_of(question)
     if respondent is None:
         return _ZERO
-    options, price = collected.endpoint(question).options, respondent.settings.price
+    options, price = collected.make_endpoint(question).options, respondent.settings.price
     if worst:
         read = 2 * (max_input_tokens(question.messages) + 4 * (max_output_tokens(options) + _RUBRIC_TOKENS))
     else:

@@ -7,9 +7,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,36 +15,26 @@ from rcjax.logs.columns import plain_name
 from rcjax.logs.errors import LogError, join_names, shorten, suggest_name
 from rcjax.logs.sources import TABLES, find_damage, load_table, open_text, require_file
 from rcjax.policy.policy import hash_to_uniform
-from rcjax.policy.signals.answers import FORM_OPTIONS, format_calls, objects_in, request_form_of
+from rcjax.policy.signals.answers import (
+    FORM_OPTIONS,
+    ROLES,
+    format_calls,
+    hash_json,
+    objects_in,
+    request_form_of,
+)
 from rcjax.serving.call_log import Call
+from rcjax.serving.completions import read_json
 
 _COLUMNS = ("query", "prompt", "messages", "answer", "choices", "grade", *FORM_OPTIONS)
 
-_ROLES = ("user", "assistant", "system", "developer", "tool", "function")
+_LOG_COLUMNS = """
+    answer_key at_most calibrated call call_log choices client correct grade graded_by grading_cost latency_ms
+    not_judged prompt_digest question_digest reference sample shadow
+"""
 
 #: Names of the log's own columns, which columns of questions must not have.
-RESERVED_COLUMNS = {column.name for column in fields(Call)} | {
-    "shadow",
-    "client",
-    "not_judged",
-    "call_log",
-    "latency_ms",
-    "calibrated",
-    "answer_key",
-    "prompt_digest",
-}
-RESERVED_COLUMNS |= {
-    "correct",
-    "graded_by",
-    "grading_cost",
-    "at_most",
-    "call",
-    "sample",
-    "reference",
-    "choices",
-    "grade",
-}
-RESERVED_COLUMNS |= {"question_digest"}
+RESERVED_COLUMNS = {column.name for column in fields(Call)}.union(_LOG_COLUMNS.split())
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -75,7 +63,7 @@ class Question:
     @property
     def digest(self) -> str:
         """Hash of the messages, choices, tools and schema."""
-        return _digest([list(self.messages), list(self.choices), *([dict(self.options)] if self.options else [])])
+        return hash_json([list(self.messages), list(self.choices), *([dict(self.options)] if self.options else [])])
 
     @property
     def request_form(self) -> str:
@@ -153,10 +141,7 @@ def readable_prompt(text: str) -> str:
     >>> readable_prompt('[{"role": "user", "content": [{"type": "text", "text": "Why?"}]}]'), readable_prompt("[1]")
     ('Why?', '[1]')
     """
-    try:
-        messages = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
+    messages = read_json(text)
     if isinstance(messages, Mapping):  # a whole request
         messages = messages.get("messages")
     if not isinstance(messages, list) or not messages:
@@ -221,7 +206,7 @@ def _question(row: Mapping[str, Any], system: str | None, template: str | None, 
         raise LogError(f"{place}: the answer {shorten(wrong)} is none of the choices: give one of {join_names(names)}")
     query = row.get("query")
     if query is None:
-        query = _digest([messages, list(names), *([options] if options else [])])
+        query = hash_json([messages, list(names), *([options] if options else [])])
     if isinstance(query, bool) or not isinstance(query, str | int | float):
         raise LogError(f"{place}: query must be a text or a number that names the question")
     grade = row.get("grade")
@@ -266,12 +251,9 @@ def _read_option(value: Any, place: str, folder: Path) -> Any:
             raise LogError(f"{place}: the file {shorten(text)} cannot be read: {reason}") from None
     elif not text.startswith(("{", "[")):
         return text
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise LogError(
-            f"{place} is not JSON: give it as the API has it, or the name of a file in the same folder"
-        ) from None
+    if (option := read_json(text)) is None:
+        raise LogError(f"{place} is not JSON: give it as the API has it, or the name of a file in the same folder")
+    return option
 
 
 def _structured_answers(value: Any) -> tuple[str, ...]:
@@ -283,27 +265,21 @@ def _structured_answers(value: Any) -> tuple[str, ...]:
     return (value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False),)
 
 
-def _digest(value: Any) -> str:
-    """Return a hash of a value: sixteen hexadecimal digits."""
-    return sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
 def _messages(row: Mapping[str, Any], template: str | None, words: Mapping[str, str], place: str) -> tuple[Any, ...]:
     prompt, messages = row.get("prompt"), row.get("messages")
     if isinstance(messages, str):  # in a cell of CSV
-        try:
-            messages = json.loads(messages)
-        except (ValueError, RecursionError):
-            raise LogError(f"{place}: messages are not JSON: give a list of messages as the API has them") from None
+        messages = read_json(messages)
+        if messages is None:
+            raise LogError(f"{place}: messages are not JSON: give a list of messages as the API has them")
     if (prompt is None) == (messages is None):
         problem = "neither a prompt nor messages" if prompt is None else "both a prompt and messages"
         raise LogError(f"{place}: {problem}: give one of the two")
     if messages is not None and not (
-        isinstance(messages, list) and messages and all(isinstance(one, Mapping) for one in messages)
+        isinstance(messages, list) and messages and all(isinstance(message, Mapping) for message in messages)
     ):
         raise LogError(f"{place}: messages must be a list of messages as the API has them, with one at least")
-    if wrong := [message.get("role") for message in messages or () if message.get("role") not in _ROLES]:
-        raise LogError(f"{place}: the role {shorten(repr(wrong[0]))} is none of the API's: give {', '.join(_ROLES)}")
+    if wrong := [message.get("role") for message in messages or () if message.get("role") not in ROLES]:
+        raise LogError(f"{place}: the role {shorten(repr(wrong[0]))} is none of the API's: give {', '.join(ROLES)}")
     if messages is None:
         messages = [{"role": "user", "content": _fill_template(template, str(prompt), row)}]
     sent = [dict(message) for message in messages]
@@ -356,10 +332,8 @@ def _texts(value: Any, place: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if isinstance(value, str) and value.lstrip().startswith("["):
-        with suppress(ValueError, RecursionError):
-            several = json.loads(value)
-            # "[1, 2]" may be an answer; a list of texts is several.
-            value = several if all(isinstance(part, str) for part in several) else value
+        several = read_json(value)  # "[1, 2]" may be an answer; a list of texts is several
+        value = several if several is not None and all(isinstance(part, str) for part in several) else value
     parts = value if isinstance(value, list | tuple) else [value]
     parts = [json.dumps(part, ensure_ascii=False) if isinstance(part, Mapping) else part for part in parts]
     if not all(isinstance(part, str | int | float) and str(part).strip() for part in parts):

@@ -15,7 +15,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from rcjax.collecting.answer_file import LOST, AnswerFile
+from rcjax.collecting.answer_file import LOST_CALL, AnswerFile
 from rcjax.collecting.questions import Question
 from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.answers import FORM_OPTIONS, as_object
@@ -27,7 +27,7 @@ from rcjax.serving.endpoints import Endpoint, LoggedNormaliser
 from rcjax.serving.exchange import Exchange
 from rcjax.serving.failures import NO_CREDIT, CallError, Failure, NotCoveredError, connection_error
 from rcjax.serving.models_file import ModelEntry, format_request_settings
-from rcjax.serving.openai_client import CompletionRequest, complete, make_api_client
+from rcjax.serving.openai_client import MAX_WAIT_SECONDS, CompletionRequest, backoff_seconds, complete, make_api_client
 from rcjax.serving.usage import CallUsage, text_bytes, token_limit
 
 _TOKENS_PER_MESSAGE, _TOKENS_PER_REQUEST = 16, 64  # most tokens that endpoints add to a message, and to a request
@@ -38,15 +38,10 @@ _BYTES_PER_TOKEN = 4  # of usual texts
 
 
 class Budget:
-    """A limit of money, for the money spent and the largest cost of calls under way.
+    """A limit of money, if there is one, for the money spent and the largest cost of calls under way."""
 
-    Args:
-        limit: limit of the money spent; None for no limit.
-        spent: money spent by earlier runs.
-    """
-
-    def __init__(self, limit: Decimal | None = None, spent: Decimal = Decimal(0)) -> None:
-        self.limit, self.spent, self.reserved = limit, spent, Decimal(0)
+    def __init__(self, limit: Decimal | None = None) -> None:
+        self.limit, self.spent, self.reserved = limit, Decimal(0), Decimal(0)
         self._changed = asyncio.Condition()
 
     async def reserve(self, amount: Decimal) -> None:
@@ -57,6 +52,12 @@ class Budget:
                     raise NotCoveredError
                 await self._changed.wait()
             self.reserved += amount
+
+    def reserve_at_once(self, amount: Decimal) -> None:
+        """Reserve money without waiting for other calls. Raises NotCoveredError if it is not available."""
+        if not self.covers(amount):
+            raise NotCoveredError
+        self.reserved += amount
 
     async def release(self, amount: Decimal) -> None:
         """Release reserved money."""
@@ -98,9 +99,7 @@ class Expense:
         """Reserve `needed` in addition to the money spent. Raises NotCoveredError without waiting for other calls."""
         lacking = self.spent + needed - self.reserved
         if lacking > 0:
-            if not self.budget.covers(lacking):
-                raise NotCoveredError
-            self.budget.reserved += lacking
+            self.budget.reserve_at_once(lacking)
             self.reserved += lacking
             self.note(self.reserved)
 
@@ -155,8 +154,6 @@ _MAX_FAILURES = 10  # calls in a row, after which a model is not asked any more
 
 _MAX_CHARACTERS = 1_000_000  # characters of a reply; more than any model writes
 
-_MAX_WAIT = 120.0  # seconds; a model that asks for a longer back-off is not asked any more in this run
-
 _MAX_UNPRICED_CALLS = 2  # calls made one at a time while no cost is known
 
 _ATTEMPTS = 5  # per request with transient failures; a request waits for a rate limit twice as often
@@ -165,8 +162,6 @@ _ADVICE: dict[int | str | None, str] = {  # by HTTP status, or the server's code
     429: ": its rate limit is reached: try again later, or give a lower --concurrency",
     "unsupported_parameter": ": give the model other options in models.toml, or another signal",
 }
-
-BACKOFF_SECONDS = (0.5, 8.0)  # seconds before the second attempt, and at most
 
 
 def describe_failure(problem: CallError) -> str:
@@ -182,25 +177,22 @@ class StoppedError(Exception):
 class Respondent:
     """A model behind its endpoint, with retries, back-off and a record of its costs.
 
-    Args:
-        settings: settings of the model.
-        timeout: seconds per attempt, to the end of the reply.
-
-    Raises ValueError if its key is not in the environment, or cannot be sent.
+    An attempt has `timeout` seconds, to the end of the reply. Raises ValueError if the model's key is not in the
+    environment, or cannot be sent.
     """
 
     def __init__(self, settings: ModelEntry, timeout: float = 60.0) -> None:
         address, query = settings.address()
         self.api_client = make_api_client(
             base_url=address,
-            key=settings.key(),
+            key=settings.read_key(),
             timeout=timeout,
             query=query,
             connect=_CONNECT_SHARE * timeout,
             retries=0,
         )
         self.settings, self.timeout = settings, timeout
-        self.stopped: str | None = None
+        self.why_stopped: str | None = None
         self.remarks: dict[str, None] = {}  # sentences about its costs
         self.highest_cost = Decimal(0)
         """Largest cost of a request so far: a server may charge more than the prices say."""
@@ -211,9 +203,13 @@ class Respondent:
     @property
     def is_limited(self) -> bool:
         """Whether calls wait for a rate limit."""
-        return self.stopped is None and self._closed_until > time.monotonic()
+        return self.why_stopped is None and self._closed_until > time.monotonic()
 
-    def endpoint(self, options: Mapping[str, Any], signal: Any = None) -> Endpoint:
+    def make_request(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> CompletionRequest:
+        """Return a request to the model."""
+        return CompletionRequest(self.api_client, self.settings.upstream_model, messages, options)
+
+    def make_endpoint(self, options: Mapping[str, Any], signal: Signal) -> Endpoint:
         """Return the model's endpoint with the options of the first request."""
         return Endpoint(self.api_client, self.settings.upstream_model, signal, options, self.settings.price, None)
 
@@ -281,13 +277,13 @@ class Respondent:
                     self.stop(f"{problem}{_FATAL[problem.failure.status]}")
                 elif problem.failure.code in NO_CREDIT:
                     self.stop(f"out of credit: {problem}")
-                if not problem.failure.transient or attempt > attempts or waits > 2 * attempts or self.stopped:
+                if not problem.failure.transient or attempt > attempts or waits > 2 * attempts or self.why_stopped:
                     self._failures += 1
                     if self._failures >= _MAX_FAILURES:
                         reason = describe_failure(problem)
                         self.stop(f"{_MAX_FAILURES} calls in a row have failed, the last one with: {reason}")
                     raise
-                await self._back_off(problem.failure, attempt + waits)
+                await self._back_off(problem.failure, attempt + waits - 2)
             else:
                 self._failures = 0
                 return completion
@@ -322,21 +318,20 @@ class Respondent:
 
     async def _wait_until_allowed(self) -> None:
         """Wait until the model may be asked."""
-        while self.stopped is None and (wait := self._closed_until - time.monotonic()) > 0:
+        while self.why_stopped is None and (wait := self._closed_until - time.monotonic()) > 0:
             await asyncio.sleep(wait * random.uniform(1.0, 1.1))
-        if self.stopped is not None:
-            raise StoppedError(self.stopped)
+        if self.why_stopped is not None:
+            raise StoppedError(self.why_stopped)
 
-    async def _back_off(self, failure: Failure, attempt: int) -> None:
-        """Back off before the next attempt, exponentially or as the server says; a rate limit holds for all calls."""
-        first, longest = BACKOFF_SECONDS
-        seconds = failure.retry_after if failure.retry_after is not None else min(longest, first * 2 ** (attempt - 2))
-        if seconds > _MAX_WAIT:
+    async def _back_off(self, failure: Failure, retries: int) -> None:
+        """Back off before the next attempt; a rate limit holds for all calls, and a very long one ends the run."""
+        seconds = backoff_seconds(failure, retries)
+        if seconds > MAX_WAIT_SECONDS:
             self.stop(f"its server asks for a back-off of {seconds:,.0f} seconds")
         elif failure.status == 429:
             self._closed_until = max(self._closed_until, time.monotonic() + seconds)
         else:
-            await asyncio.sleep(seconds * random.uniform(0.8, 1.2))
+            await asyncio.sleep(seconds)
 
     def note_reading(self, problem: str | None) -> None:
         """Record whether a reply's confidence could be read; stop the model after ten failures in a row."""
@@ -347,7 +342,7 @@ class Respondent:
 
     def stop(self, reason: str) -> None:
         """Do not ask the model any more in this run; the first reason counts."""
-        self.stopped = self.stopped or reason
+        self.why_stopped = self.why_stopped or reason
 
     async def close(self) -> None:
         """Close the model's connections."""
@@ -371,7 +366,7 @@ class CollectedModel:
     samples: int = 1
     """Number of answers to each question, each from a separate call."""
     separate: bool = False
-    """Whether only answers are requested, without confidences: the samples vote, and their agreement counts."""
+    """Whether the samples vote: a request asks for an answer alone, and the share that agrees is the confidence."""
     check: ReplyCheck | None = None
     """The signal, if it is a check."""
 
@@ -402,10 +397,10 @@ class CollectedModel:
             return Votes(1, temperature=None, normalise=normalise, separate=True)
         return self.check or signal_by_name(self.signal, question.choices)
 
-    def endpoint(self, question: Question) -> Endpoint:
+    def make_endpoint(self, question: Question) -> Endpoint:
         """Return the endpoint for a question, with the options of the first request."""
         signal = self.signal_for(question)
-        return self.respondent.endpoint({**signal.options, **self.options}, signal)
+        return self.respondent.make_endpoint({**signal.options, **self.options}, signal)
 
     def record(self, question: Question) -> str:
         """Return the request settings that the log records, as JSON."""
@@ -416,7 +411,7 @@ class CollectedModel:
 
 def max_costs(collected: CollectedModel, question: Question) -> tuple[Decimal, Decimal]:
     """Return the largest cost of a call's first request, and of its signal's second request."""
-    endpoint = collected.endpoint(question)
+    endpoint = collected.make_endpoint(question)
     options = endpoint.options_for(question.options)
     first = collected.respondent.max_cost(question.messages, options)
     second = endpoint.second_options
@@ -434,7 +429,7 @@ async def ask_question(
     file: AnswerFile,
     budget: Budget,
     reserved: Decimal,
-    sample: int | None = None,
+    sample: int | None,
 ) -> dict[str, Any]:
     """Ask a model a question and return the row of the log; a failed call has an error in its row.
 
@@ -452,7 +447,7 @@ async def ask_question(
     query = Query(
         question.query, question.messages, question.options, request_form=form, handling=Handling(is_shadow_query=True)
     )
-    exchange = Exchange(query, collected.name, collected.endpoint(question))
+    exchange = Exchange(query, collected.name, collected.make_endpoint(question))
     async with budget.expense(partial(file.begin, call, question.query, collected.name), reserved) as expense:
         expense.note(reserved)
         send = partial(respondent.send, expense=expense)
@@ -465,7 +460,7 @@ async def ask_question(
         except NotCoveredError:
             exchange.error = "the budget does not cover another attempt"
         except asyncio.CancelledError:
-            exchange.error = LOST
+            exchange.error = LOST_CALL
         expense.spent += Decimal(str(exchange.check_cost))
         return {
             **call_row(exchange.end()),

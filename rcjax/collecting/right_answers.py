@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from rcjax.collecting.user_graders import NoVerdictError, ProcessGrader, Submission
 from rcjax.policy.signals.answers import (
-    INVALID,
+    INVALID_MARK,
     canonical_json,
     chosen_choice,
     final_answer,
@@ -59,14 +59,14 @@ class ComparisonGrader:
         return self.compare(submission)
 
 
-def exact(submission: Submission) -> bool:
+def is_exact(submission: Submission) -> bool:
     """Return whether a reply is a right answer, apart from case, white space, articles and outer punctuation.
 
     The answer of a reply is its `final_answer`, the content of its last box, or the text after "the answer is". Of
     "Paris, France" or "Yes, it is." the text before the comma may be the answer, too.
 
     >>> from rcjax.collecting.questions import Question
-    >>> exact(Submission(Question("q", (), ("Eiffel tower",)), "**The Eiffel Tower.**"))
+    >>> is_exact(Submission(Question("q", (), ("Eiffel tower",)), "**The Eiffel Tower.**"))
     True
     """
     right = {plain_answer(text) for text in submission.question.reference}
@@ -85,12 +85,12 @@ def _before_comma(reply: str) -> str:
     return plain_answer(head) if _GOES_ON.fullmatch(tail) and _TURNS.search(tail) is None else ""
 
 
-def contains(submission: Submission) -> bool:
+def contains_answer(submission: Submission) -> bool:
     """Return whether a reply contains a right answer as whole words or a whole number, and does not deny it.
 
     >>> from rcjax.collecting.questions import Question
     >>> question = Question("q", (), ("art",))
-    >>> contains(Submission(question, "It is art, in Paris.")), contains(Submission(question, "start"))
+    >>> contains_answer(Submission(question, "It is art, in Paris.")), contains_answer(Submission(question, "start"))
     (True, False)
     """
     reply = plain_answer(without_thoughts(submission.text))
@@ -107,7 +107,7 @@ def _occurs_in(form: str, reply: str) -> bool:
     return any(not is_denied(reply, *match.span()) for match in re.finditer(pattern, reply))
 
 
-def right_choice(submission: Submission) -> bool:
+def is_right_choice(submission: Submission) -> bool:
     """Return whether the choice of the reply is a right answer, or the choice in the text of a right answer."""
     question, answer = submission.question, submission.answer
     names = question.choices or tuple("ABCD")
@@ -117,7 +117,7 @@ def right_choice(submission: Submission) -> bool:
 
 
 def plain_answer(text: str) -> str:
-    r"""Return a text as `exact` compares it: without case, markup, leading articles and outer punctuation.
+    r"""Return a text as `is_exact` compares it: without case, markup, leading articles and outer punctuation.
 
     >>> plain_answer("  “The  Beatles” "), plain_answer(r"\text{Nine}")
     ('beatles', 'nine')
@@ -166,10 +166,10 @@ class NumberGrader(ProcessGrader):
 
     async def grade(self, submission: Submission) -> bool:
         """Return whether the number of the reply equals a right one."""
-        return await self.call(same_number, submission.text, submission.question.reference)
+        return await self.call(is_same_number, submission.text, submission.question.reference)
 
 
-def same_number(text: str, reference: Sequence[str]) -> bool:
+def is_same_number(text: str, reference: Sequence[str]) -> bool:
     """Return whether the number in a text equals a right number; 45 % equals both 45 and 0.45.
 
     If the right number has decimals and three digits or more, the number in the text is rounded to as many decimals.
@@ -234,7 +234,7 @@ def is_number(text: str) -> bool:
 _MAX_CALLS = 6  # calls of one function of which all orders are tried
 
 
-def right_call(submission: Submission) -> bool:
+def is_right_call(submission: Submission) -> bool:
     """Return whether the calls of a reply are the right calls, in any order; `[]` stands for no call.
 
     A right answer is a call, `{"name", "arguments"}`, or a list of calls. Each argument is a value or a list of allowed
@@ -243,7 +243,7 @@ def right_call(submission: Submission) -> bool:
     >>> from rcjax.collecting.questions import Question
     >>> right = '{"name": "weather", "arguments": {"city": ["Paris", "Paris, France"]}, "free": ["unit"]}'
     >>> said = '[{"name": "weather", "arguments": {"city": "Paris", "unit": "C"}}]'
-    >>> right_call(Submission(Question("q", (), (right,)), said, said))
+    >>> is_right_call(Submission(Question("q", (), (right,)), said, said))
     True
     """
     calls = _read_made_calls(submission)
@@ -262,7 +262,7 @@ def _read_made_calls(submission: Submission) -> list[dict[str, Any]] | None:
 
 def _read_document(submission: Submission) -> Any:
     """Return the JSON of a reply, from its answer or else its text; None if neither is JSON."""
-    document = read_json_text(submission.answer.removeprefix(INVALID))
+    document = read_json_text(submission.answer.removeprefix(INVALID_MARK))
     return read_json_text(submission.text) if document is None else document
 
 

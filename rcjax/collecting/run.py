@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
@@ -22,14 +22,7 @@ from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.grading import GradingOptions, grade_row, score_remarks
 from rcjax.collecting.plan import RunResources, estimate, judging_cost
 from rcjax.collecting.questions import Question
-from rcjax.collecting.respondent import (
-    Budget,
-    CollectedModel,
-    Respondent,
-    StoppedError,
-    ask_question,
-    max_costs,
-)
+from rcjax.collecting.respondent import CollectedModel, StoppedError, ask_question, max_costs
 from rcjax.collecting.user_graders import UnpaidError
 from rcjax.logs.errors import LogError, shorten
 from rcjax.logs.oddities import summarise_models
@@ -58,20 +51,18 @@ class Reservations:
     in the order of the questions, so that no model holds money for a later question while an earlier question waits.
 
     Args:
-        budget: budget of the run.
+        resources: budget of the run, and the models that judge answers.
         questions: questions of the run.
         waiting: (question, sample) of the missing answers of each model, in order.
-        judge_of: returns the model that judges answers to a question, or None.
     """
 
     def __init__(
         self,
-        budget: Budget,
+        resources: RunResources,
         questions: Sequence[Question],
         waiting: Iterable[tuple[CollectedModel, Iterable[tuple[Question, int]]]],
-        judge_of: Callable[[Question], Respondent | None],
     ) -> None:
-        self.budget, self._judge_of, self._is_closed = budget, judge_of, False
+        self.budget, self._judge_of, self._is_closed = resources.budget, resources.judge_of, False
         missing: dict[str, list[tuple[CollectedModel, Question, int]]] = {question.query: [] for question in questions}
         for collected, pairs in waiting:
             for question, number in pairs:
@@ -96,37 +87,37 @@ class Reservations:
         self._claimed.set()
         await self._decided[place].wait()
         reservation = self._reserved.get(collected.name, {}).pop((question.query, number), None)
-        if collected.respondent.stopped is not None:
-            await self.release(reservation)
-            raise StoppedError(collected.respondent.stopped)
+        await self._release_if_stopped(collected, reservation)
         if reservation is None:
             raise NotCoveredError
         return reservation
+
+    async def _release_if_stopped(self, collected: CollectedModel, reservation: Reservation | None) -> None:
+        """Release a reservation and raise StoppedError if the model is not asked any more."""
+        if collected.respondent.why_stopped is not None:
+            await self.release(reservation)
+            raise StoppedError(collected.respondent.why_stopped)
 
     async def raise_to_worst_case(
         self, reservation: Reservation, collected: CollectedModel, question: Question
     ) -> Reservation:
         """Raise a reservation to the worst cost as known now. Raises the errors of `claim`."""
-        if collected.respondent.stopped is not None:
-            await self.release(reservation)
-            raise StoppedError(collected.respondent.stopped)
+        await self._release_if_stopped(collected, reservation)
         now = self._worst_case(collected, question)
         now = Reservation(max(now.call, reservation.call), max(now.judge, reservation.judge))
-        more = now.money - reservation.money
-        if more <= 0:
+        if now.money <= reservation.money:
             return reservation
-        if not self.budget.covers(more):
+        try:
+            self.budget.reserve_at_once(now.money - reservation.money)
+        except NotCoveredError:
             await self.release(reservation)
-            raise NotCoveredError
-        self.budget.reserved += more
+            raise
         return now
 
     def reserve_again(self, collected: CollectedModel, question: Question) -> Reservation:
         """Reserve the money of an answer again. Raises NotCoveredError if the budget does not cover the answer."""
         reservation = self._worst_case(collected, question)
-        if not self.budget.covers(reservation.money):
-            raise NotCoveredError
-        self.budget.reserved += reservation.money
+        self.budget.reserve_at_once(reservation.money)
         return reservation
 
     async def release(self, *reservations: Reservation | None) -> None:
@@ -170,7 +161,7 @@ class Reservations:
         reservations = [
             (collected, (question.query, number), self._worst_case(collected, question))
             for collected, question, number in missing
-            if collected.respondent.stopped is None
+            if collected.respondent.why_stopped is None
         ]
         try:
             await self.budget.reserve(sum((reservation.money for *_, reservation in reservations), Decimal(0)))
@@ -178,7 +169,7 @@ class Reservations:
             self._is_closed = True
             return
         for collected, answer, reservation in reservations:
-            if collected.respondent.stopped is None and not self._is_closed:
+            if collected.respondent.why_stopped is None and not self._is_closed:
                 self._reserved.setdefault(collected.name, {})[answer] = reservation
             else:  # stopped or closed meanwhile
                 await self.release(reservation)
@@ -266,19 +257,17 @@ class Tally:
 
     to_do: int = 0
     """Number of missing answers when the run began."""
-    samples: int = 1
-    """Number of answers to each question."""
     done: int = 0
     failed: int = 0
     error: str | None = None
     """Error of the last failed call."""
-    stopped: str | None = None
+    why_stopped: str | None = None
     """Reason why the model is not asked any more in this run; None while it is asked."""
 
     @property
     def is_active(self) -> bool:
         """Whether calls of the model are left to make."""
-        return self.stopped is None and self.done + self.failed < self.to_do
+        return self.why_stopped is None and self.done + self.failed < self.to_do
 
 
 _MIN_ANSWERS = 20  # answers of each model from which the cost of the missing answers is forecast
@@ -308,7 +297,6 @@ class Run:
         self.forecast: float | None = None
         """Forecast of the total cost, earlier runs included; None until every model has enough answers."""
         self._next_forecast = _MIN_ANSWERS  # answers of each model
-        self.tallies: dict[str, Tally] = {}
         are_numbered = any(row.get("sample") is not None for row in file.answers.rows.values())
         self._has_samples = are_numbered or any(collected.samples > 1 for collected in models)
         answered = {*file.answers.answered}
@@ -319,14 +307,9 @@ class Run:
         self._is_last_grading = False
         self._file_error: OSError | None = None
         self._waiting = {collected.name: collected.missing_answers(questions, answered) for collected in models}
-        self._reservations = Reservations(
-            resources.budget,
-            questions,
-            [(collected, self._waiting[collected.name]) for collected in models],
-            resources.judge_of,
-        )
-        for collected in models:
-            self.tallies[collected.name] = Tally(len(self._waiting[collected.name]), collected.samples)
+        waiting = [(collected, self._waiting[collected.name]) for collected in models]
+        self._reservations = Reservations(resources, questions, waiting)
+        self.tallies = {name: Tally(len(missing)) for name, missing in self._waiting.items()}
 
     @property
     def _is_ending(self) -> bool:
@@ -344,9 +327,8 @@ class Run:
         """
         if self._has_samples:
             self.file.number_samples()
-        waiting = [
-            (collected, iter(self._waiting[collected.name])) for collected in self.models
-        ]  # shared by a model's workers
+        # A model's workers share an iterator.
+        waiting = [(collected, iter(self._waiting[collected.name])) for collected in self.models]
         tasks = [asyncio.ensure_future(self._work(*pair)) for pair in waiting for _ in range(self.concurrency)]
         try:
             await asyncio.gather(*tasks)
@@ -378,7 +360,7 @@ class Run:
                     row = await ask_question(collected, question, self.file, self.budget, reservation.call, sample)
                     self.file.write(row)  # before anything else: the answer is paid for
             except StoppedError as reason:
-                tally.stopped = str(reason)
+                tally.why_stopped = str(reason)
                 await self._reservations.release_all_of(collected.name)
                 return
             except NotCoveredError:  # money may be reserved for later questions
@@ -480,8 +462,8 @@ def summarise_run(run: Run) -> dict[str, Any]:
     """
     answered = run.file.answers.answered
     rows = [*answered.values()]
-    samples = [(name, number) for name, tally in run.tallies.items() for number in range(1, tally.samples + 1)]
-    models = _models(rows, run.tallies)
+    samples = [(model.name, number) for model in run.models for number in range(1, model.samples + 1)]
+    models = _models(rows, run)
     notes = score_remarks(rows)
     if unsure := [row for row in rows if row["logprob"] is None]:
         missing = describe_missing_confidences((row["model"], row["correct"]) for row in unsure)
@@ -495,7 +477,7 @@ def summarise_run(run: Run) -> dict[str, Any]:
         "graded_by": dict(Counter(row["graded_by"] for row in rows if row["correct"] is not None)),
         "answered_by_all": sum(all((q.query, *sample) in answered for sample in samples) for q in run.questions),
         "silent": [row["model"] for row in models if not row["answers"]],
-        "stopped": {name: tally.stopped for name, tally in run.tallies.items() if tally.stopped},
+        "stopped": {name: tally.why_stopped for name, tally in run.tallies.items() if tally.why_stopped},
         "budget_spent": run.budget_spent,
         "interrupted": run.interrupted,
         "grading": next(iter(run.grader_errors.values()), None),
@@ -504,7 +486,7 @@ def summarise_run(run: Run) -> dict[str, Any]:
     } | ({"scored": True} if score_remarks(rows) else {})
 
 
-def _models(rows: Sequence[Mapping[str, Any]], tallies: Mapping[str, Tally]) -> list[dict[str, Any]]:
+def _models(rows: Sequence[Mapping[str, Any]], run: Run) -> list[dict[str, Any]]:
     """Return the records of the models for `summarise_run`."""
     import polars as pl
 
@@ -520,13 +502,14 @@ def _models(rows: Sequence[Mapping[str, Any]], tallies: Mapping[str, Tally]) -> 
     return [
         {
             **unknown,
-            "model": name,
-            **figures.get(name, {}),
-            "graded": sum(row["model"] == name and row["correct"] is not None for row in rows),
+            "model": model.name,
+            **figures.get(model.name, {}),
+            "graded": sum(row["model"] == model.name and row["correct"] is not None for row in rows),
             "failed": tally.failed,
             "error": tally.error,
             "left": tally.to_do - tally.done,
-            "samples": tally.samples,
+            "samples": model.samples,
         }
-        for name, tally in tallies.items()
+        for model in run.models
+        for tally in [run.tallies[model.name]]
     ]

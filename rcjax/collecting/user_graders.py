@@ -21,7 +21,7 @@ from rcjax._base.codec import describe_type
 from rcjax._base.extras import import_extra
 from rcjax.collecting.questions import Question, conversation
 from rcjax.policy.signals import ReplyCheck
-from rcjax.policy.signals.answers import without_thoughts
+from rcjax.policy.signals.answers import as_object, without_thoughts
 from rcjax.policy.signals.reply_checks import without_rounding
 from rcjax.serving.check_processes import (
     CheckError,
@@ -31,6 +31,7 @@ from rcjax.serving.check_processes import (
     require_runnable,
     search_pattern,
 )
+from rcjax.serving.completions import read_json
 from rcjax.serving.failures import NotCoveredError
 
 
@@ -77,11 +78,7 @@ PROCESS_SECONDS = 5.0  # seconds per answer
 
 
 class ProcessGrader:
-    """A grader that works in separate processes, which start with the first answer.
-
-    Args:
-        name: name of the grader, for messages.
-    """
+    """A grader that works in separate processes, which start with the first answer."""
 
     needs_reference = True
     libraries: ClassVar[dict[str, str]] = {"pebble": "run"}
@@ -101,12 +98,9 @@ class ProcessGrader:
             raise GraderError(f"{self.name}: {error}") from None
 
     async def call(self, function: Callable[..., Any], *arguments: Any, seconds: float | None = None) -> Any:
-        """Call a function in a process. Raises NoVerdictError if the process fails or takes too long.
+        """Call a function, which raises nothing, in a process, for five seconds at most or as many as given.
 
-        Args:
-            function: a function that raises nothing.
-            arguments: arguments of the function, which can be pickled.
-            seconds: time limit; five seconds by default.
+        Raises NoVerdictError if the process fails or takes too long.
         """
         seconds = PROCESS_SECONDS if seconds is None else seconds
         async with self._slots:
@@ -126,9 +120,6 @@ class ProcessGrader:
 
 class PatternGrader(ProcessGrader):
     """A grader that searches the reply for a regular expression, in which `{answer}` stands for a right answer.
-
-    Args:
-        pattern: regular expression of Python's `re`.
 
     Raises GraderError for an invalid expression, or if pebble is missing.
     """
@@ -158,18 +149,14 @@ class CheckGrader:
 
     A function, `python:module:function`, gets the text and the right answers. A program, `command:` and its command
     line, reads `{"query", "text", "answer", "reference", "choices"}` and prints its verdict as JSON; null or no output
-    means that it cannot tell.
-
-    Args:
-        name: name of the check.
-        max_score: full score; None if the code gives only right or wrong.
+    means that it cannot tell. The full score is None if the code gives only right or wrong.
 
     Raises GraderError if the code cannot be run.
     """
 
     needs_reference = False
 
-    def __init__(self, name: str, max_score: float | None = 1.0) -> None:
+    def __init__(self, name: str, max_score: float | None) -> None:
         try:
             self._check = ReplyCheck(name)
             require_runnable([self._check])
@@ -185,7 +172,7 @@ class CheckGrader:
             row = {name: getattr(question, name) for name in ("query", "reference", "choices")}
             content = [row | {"text": submission.text, "answer": submission.answer}]
         try:
-            return convert_verdict(await self._checks.value(self._check, content), self.name, self.max_score)
+            return convert_verdict(await self._checks.run(self._check, content), self.name, self.max_score)
         except CheckError as problem:
             raise NoVerdictError(f"{self.name}: {problem}") from None
 
@@ -352,7 +339,4 @@ def _value_or_lines(reply: str, name: str) -> tuple[Any, list[str]]:
     text = re.sub(r"\A```(?:json)?\s|```\Z", "", without_thoughts(reply)).strip()
     if not text.startswith("{"):
         return None, [line.strip(" \t\r*_`\"'“”()[].!").casefold() for line in text.split("\n")]
-    try:
-        return json.loads(text).get(name), []
-    except (ValueError, RecursionError):
-        return None, []
+    return as_object(read_json(text)).get(name), []

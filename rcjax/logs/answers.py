@@ -27,7 +27,7 @@ from rcjax.logs.errors import LeftOutWarning, LogError, Warn, join_names, shorte
 from rcjax.logs.log import NO_ANSWER, FailedCalls, HandLabels
 from rcjax.policy.decisions import AnswerForm, canonical_answer
 from rcjax.policy.error_kind import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
-from rcjax.policy.signals.answers import PLAIN
+from rcjax.policy.signals.answers import PLAIN_FORM
 
 #: The hash of a missing answer.
 NO_HASH = 0
@@ -411,5 +411,5 @@ def _common_settings(records: list[dict[str, Any]]) -> dict[str, Any]:
         }
     prices = [record[_PRICES] for record in records if record.get(_PRICES) is not None]
     has_form = any(_REQUESTS in record for record in records)
-    forms = {_REQUESTS: sorted({record.get(_REQUESTS, PLAIN) for record in records})} if has_form else {}
+    forms = {_REQUESTS: sorted({record.get(_REQUESTS, PLAIN_FORM) for record in records})} if has_form else {}
     return shared | forms | ({_PRICES: prices[-1]} if prices else {})

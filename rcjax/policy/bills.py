@@ -51,11 +51,9 @@ class AbstractBill:
         raise NotImplementedError
 
     def position(self, costs: Sequence[float], time: float) -> float:
-        """Return the position on a ladder whose expected cost, corrected by recent bills, is the target.
+        """Return the position on a ladder whose expected cost, corrected by recent bills, is the target at a time.
 
-        Args:
-            costs: expected cost of each rung by its tuning, rising, in dollars per query.
-            time: current time, in seconds since 1970; it plays no part in a `Bill`.
+        The costs are those that the tuning expected of each rung, rising, in dollars per query.
 
         >>> Bill.open(1e-4).position([5e-5, 9e-5, 2.9e-4], 0.0), Bill.open(1e-5).position([5e-5, 9e-5], 0.0)
         (1.05, 0.0)
@@ -123,15 +121,10 @@ class Bill(AbstractBill):
 
 
 def client_bill(shared: AbstractBill, mine: Bill | None, time: float) -> Bill | None:
-    """Return the bill of one client among several; None if no money is left.
+    """Return the bill of one client among several; None if no money is left. The client's bill is None if it is new.
 
     The client's budget per query is the shared budget or, for a period, the current target of the shared bill. A
     client's costs move only that client's position; with money for a period, they also shrink what is left for all.
-
-    Args:
-        shared: bill of all clients.
-        mine: bill of this client; None for a new client.
-        time: current time, in seconds since 1970.
 
     >>> shared = Bill.open(1e-4)
     >>> greedy = client_bill(shared, None, 0.0).after_query(1e-2, 1e-4, 0.0)
@@ -209,14 +202,7 @@ class PeriodBill(AbstractBill):
         return max(0.0, self.money_left(time)) / max(1.0, rate * (end - time))
 
     def after_cost(self, cost: float, time: float, *, queries: int = 1, **means: float) -> PeriodBill:
-        """Return the bill after calls, of any rung.
-
-        Args:
-            cost: cost of the calls, in dollars.
-            time: end of the calls, in seconds since 1970.
-            queries: number of queries that begin with these calls.
-            means: running means after the calls.
-        """
+        """Return the bill after calls of any rung, which begin so many queries; `means` are the running means then."""
         latest = time if self.time - time > _JUMP else max(self.time, time)
         bill = self.at_time(time)
         return replace(bill, spent=bill.spent + cost, queries=self._queries_at(time) + queries, time=latest, **means)
@@ -230,9 +216,7 @@ class PeriodBill(AbstractBill):
 def new_bill(policy: AbstractPolicy, time: float) -> AbstractBill | None:
     """Return the first bill of a service, for the money of a period or else for the budget per query.
 
-    Args:
-        policy: policy that the service runs; None is returned for a policy that keeps its position.
-        time: start of the service, in seconds since 1970.
+    Returns None for a policy that keeps its position.
     """
     if not policy.follows or policy.budget is None:
         return None

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from rcjax._base.codec import Record, Share, check_fields, fail, not_empty, read_value, require, require_keys
 from rcjax._base.figures import format_threshold
-from rcjax.policy.signals.answers import INVALID, canonical_json
+from rcjax.policy.signals.answers import INVALID_MARK, canonical_json
 
 Transform = Literal["choice", "generation", "none"]
 
@@ -191,7 +191,7 @@ def _cached_form(answer: str, form: AnswerForm) -> str | None:
 
 
 def _canonical_form(answer: str, form: AnswerForm) -> str | None:
-    if answer.startswith(INVALID) or answer.strip().casefold() in ("", *NO_ANSWERS):
+    if answer.startswith(INVALID_MARK) or answer.strip().casefold() in ("", *NO_ANSWERS):
         return None
     document = canonical_json(answer)
     if document is not None:

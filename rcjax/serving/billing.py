@@ -73,7 +73,7 @@ ReserveMoney = Callable[[float], AbstractContextManager[object]]
 
 @contextmanager
 def reserving(reserved: dict[object, float], cost: float) -> Iterator[object]:
-    """Add the expected cost of a request, in dollars, to the reservations until its end; yield its key."""
+    """Reserve the cost of a request, in dollars, until the context ends; yield the key of the reservation."""
     key = object()
     reserved[key] = cost
     try:
@@ -234,7 +234,7 @@ class SharedBill:
         with self.reserve(cost if is_covered else 0.0):
             yield is_covered
 
-    def reserve_for_fallback(self, cost: float, client: str | None = None) -> AbstractContextManager[bool]:
+    def reserve_for_fallback(self, cost: float, client: str | None) -> AbstractContextManager[bool]:
         """Return a context that yields whether a client's bill allows a further cost, which it then puts aside."""
         bill = self.bill if client is None else self._clients.get(client)
         if not isinstance(self.bill, PeriodBill) and bill is not None and not bill.target_cost(time.time()):
@@ -252,12 +252,9 @@ class SharedBill:
         return self.money_left is None or covers(self.money_left - math.fsum(self._reserved.values()), cost)
 
     def pay(self, calls: Sequence[Call], expected: float | None = None, client: str | None = None) -> None:
-        """Add the cost of a query to the bill, if there is one.
+        """Add the cost of a query's calls to the bill, if there is one.
 
-        Args:
-            calls: the calls for the query.
-            expected: expected cost of its rung; None for an answer that no policy judges.
-            client: the client's name.
+        `expected` is the expected cost of its rung; None for an answer that no policy judges.
         """
         if self.bill is not None and calls:
             cost = math.fsum(call.cost for call in calls)
@@ -376,8 +373,7 @@ class SharedBill:
     def _sync(self, *, waits: bool = False) -> None:
         """Exchange payments with the other processes. A failure becomes a warning, once until it works again.
 
-        Args:
-            waits: whether to wait for a store that is busy, as at the start and at the end.
+        `waits` for a store that is busy, as at the start and at the end.
         """
         totals, was_unknown, self._synced_at = self._totals, self._is_spending_unknown, time.monotonic()
         assert totals is not None

@@ -20,14 +20,11 @@ from typing import Any, Literal
 from rcjax._base.codec import describe_type, visible
 from rcjax._base.figures import count
 from rcjax._base.files import LineFile, StandardOutput, require_kind
-from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN
+from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN_FORM
 from rcjax.serving.failures import Failure
 
-#: Input tokens read from a cache, and written to a cache: a line has them unless they are 0.
-CACHED = ("cached_tokens", "cache_write_tokens")
-
 #: Fields of a line that it omits if they are empty.
-_OPTIONAL = ("segment", "client", *CACHED, "signal_cost")
+_OPTIONAL = ("segment", "client", "cached_tokens", "cache_write_tokens", "signal_cost")
 _OPTIONAL += ("has_no_confidence", "not_judged", "request_settings")
 
 #: Fields of a call that a line lacks, or has under another name.
@@ -91,7 +88,7 @@ class Query:
     """The query's segment, for policies with a cascade for each segment; None if unknown."""
     client: str | None = None
     """The client's name; None if clients have no names."""
-    request_form: str = PLAIN
+    request_form: str = PLAIN_FORM
     """The form of the request (`rcjax.policy.signals.answers`)."""
     handling: Handling = _USUAL_HANDLING
 
@@ -204,13 +201,16 @@ class CallLog:
     """A file of JSON Lines to which each call is appended by one write, so that a kill loses only calls in flight.
 
     Threads, and processes of one machine, may write to one file. If a kill or a full disk cuts a line off, the next
-    call gets a line of its own, and readers skip the unfinished line. The log has no keys and no headers. It has
-    answers unless `answers=False`, prompts with `prompts=True`, as JSON in a text, and always a hash of each prompt, so
-    that equal prompts count once.
+    call gets a line of its own, and readers skip the unfinished line. If another program, such as logrotate, renames or
+    removes the file, the next line goes to a new file. The log has no keys and no headers, and always a hash of each
+    prompt, so that equal prompts count once.
 
-    If another program, such as logrotate, renames or removes the file, the next line goes to a new file. Without a path
-    lines go to standard output. With `replica=` each line names its replica of the service. `write_or_count` calls
-    `observe=` with the outcome of each call, one of `LINE_OUTCOMES`.
+    Args:
+        path: path of the file; None for standard output.
+        answers: whether the log has answers.
+        prompts: whether the log has prompts, as JSON in a text.
+        replica: name of this replica of a service, for each line.
+        observe: called by `write_or_count` with the outcome of each call, one of `LINE_OUTCOMES`.
 
     Raises ValueError for a file of another kind, OSError if the file cannot be opened. `write` raises OSError if the
     file cannot be written, and ValueError for a number that JSON cannot hold; then nothing is written.

@@ -27,7 +27,7 @@ from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, hash_to_u
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
 from rcjax.serving.billing import BudgetSpentError, ReserveMoney, SharedBill, SpendingUnknownError
-from rcjax.serving.call_log import Call, CallLog, CascadeError, Charge, Handling, Query, Result, Status, require_query
+from rcjax.serving.call_log import CallLog, CascadeError, Charge, Handling, Query, Result, Status, require_query
 from rcjax.serving.endpoints import RequestDefaults, make_endpoints, require_options
 from rcjax.serving.exchange import Exchange, ModelCaller, Observe, ReceiveChunk, calls_of, gather_all, raise_first
 from rcjax.serving.failures import CascadeWarning
@@ -263,11 +263,6 @@ class Cascade:
         top, query = len(self.policy.rungs) - 1, query.with_handling(is_shadow_query=bool(self.shadow))  # at most
         return self._estimate_rung(query, min(math.ceil(self.billing.position_of(query.client)), top) if top else 0)
 
-    @property
-    def money_left(self) -> float | None:
-        """Money left for the period; None if the cascade follows no money for a period."""
-        return self.billing.money_left
-
     def reserve_unjudged(
         self, estimate_cost: Callable[[str], float], client: str | None
     ) -> AbstractContextManager[str]:
@@ -279,10 +274,6 @@ class Cascade:
         self.billing.catch_up()
         candidates = self.policy.models[-1], self.policy.rungs[0].models[-1]
         return self.billing.choose_and_reserve(candidates, estimate_cost, client)
-
-    def pay_unjudged(self, calls: Sequence[Call], client: str | None) -> None:
-        """Add the cost of an answer that the policy does not judge to the bill."""
-        self.billing.pay(calls, client=client)
 
     def continue_from(self, before: Cascade, models: Iterable[str]) -> None:
         """Continue the bill of the cascade that this one replaces, and the means of these models' answers."""
@@ -513,10 +504,7 @@ class Cascade:
             cost = self._estimate_sum(query, [model])
             with_failed = cost + math.fsum(call.cost for call in calls_of(exchanges))  # the bill has none of them yet
             try:
-                with (
-                    self.billing.reserve_for_fallback(with_failed, query.client) as is_covered,
-                    reserve(cost),
-                ):
+                with self.billing.reserve_for_fallback(with_failed, query.client) as is_covered, reserve(cost):
                     if not is_covered:
                         continue
                     exchange = await self._model_caller.call(query, model, rung, exchanges, left, deliver=deliver)

@@ -112,12 +112,9 @@ def _scratch_file() -> IO[bytes]:
 
 
 def end_session(leader: int, mark: str, *, started_now: bool) -> None:
-    """Kill all processes of a session, and its children that left the session if /proc lists processes.
+    """Kill the processes of a session and, if /proc lists processes, those with its mark in their environment.
 
-    Args:
-        leader: process id of the session's leader.
-        mark: mark in the environment of its children.
-        started_now: whether the leader has just started, so that processes with lower ids are not its children.
+    If the leader has `started_now`, processes with lower ids than its own are not its children.
     """
     marked = f"{_MARK_VARIABLE}={mark}".encode()
     if hasattr(os, "killpg"):
@@ -158,10 +155,8 @@ def _newest_process() -> int:
 def _environment(process: Path, end: float) -> bytes:
     """Return the environment of a process, which seems empty for a moment while the process loads another program.
 
-    Args:
-        process: the folder of the process in /proc.
-        end: time of the monotonic clock until which an empty environment is read again. There are at least
-            `_MIN_READINGS` readings, because `end` may pass before the first on a busy machine.
+    An empty one is read again until `end`, by the monotonic clock. There are at least `_MIN_READINGS` readings, because
+    `end` may pass before the first on a busy machine.
     """
     readings = 1
     while not (content := (process / "environ").read_bytes()) and (readings < _MIN_READINGS or time.monotonic() < end):
@@ -222,13 +217,9 @@ class _Context(SpawnContext):
 
 
 class CheckPool:
-    """A pool of processes with a check loaded. They start with the first call, and end when the pool is collected.
+    """A pool of at most `max_processes` processes that have loaded a check by its name (`load_check`).
 
-    Args:
-        name: name of the check (`load`).
-        max_processes: largest number of processes.
-
-    Raises ImportError if pebble is not installed.
+    They start with the first call, and end when the pool is collected. Raises ImportError if pebble is not installed.
     """
 
     def __init__(self, name: str, max_processes: int = MAX_PROCESSES) -> None:
@@ -249,12 +240,9 @@ class CheckPool:
             return self._pool.schedule(function, args=arguments, timeout=seconds)
 
     async def call(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
-        """Call a function of this module in a process, and return its value. Raises TimeoutError and ProcessEndedError.
+        """Call a function of this module, which raises nothing, in a process, and return its value.
 
-        Args:
-            function: a function that raises no exception.
-            arguments: the function's arguments, which can be pickled.
-            seconds: time limit.
+        Raises TimeoutError after so many seconds, and ProcessEndedError.
         """
         for may_retry in (True, False):
             try:
@@ -497,9 +485,7 @@ def _why_not_runnable(check: ReplyCheck) -> str | None:
 class CheckRunner:
     """Runs checks: Python's checks in a few lasting processes, a command in a new process for each reply.
 
-    Args:
-        seconds: time limit for a verdict.
-        silent: whether the standard error of commands is discarded.
+    A verdict has so many `seconds`. The standard error of commands is discarded if they are to be `silent`.
     """
 
     def __init__(self, seconds: float, *, silent: bool = True) -> None:
@@ -508,7 +494,7 @@ class CheckRunner:
         self._slots: dict[tuple[str, asyncio.AbstractEventLoop], asyncio.Semaphore] = {}
         self._failures: dict[str, Counter[str]] = {}
 
-    async def reading(
+    async def read(
         self, check: ReplyCheck, messages: Sequence[Mapping[str, Any]], reply: Reply, options: Mapping[str, Any]
     ) -> tuple[Reading, float]:
         """Return (a check's reading of a reply, the money that the check reports). Raises CheckError without a verdict.
@@ -528,7 +514,7 @@ class CheckRunner:
             raise
         return check.reading(reply, verdict, options), verdict.cost
 
-    async def value(self, check: ReplyCheck, arguments: Sequence[Any]) -> Any:
+    async def run(self, check: ReplyCheck, arguments: Sequence[Any]) -> Any:
         """Run a check, at most MAX_PROCESSES at once, and return the value that it gives. Raises CheckError."""
         key = check.name, asyncio.get_running_loop()  # a semaphore belongs to one event loop
         run = self._run_command if check.kind == "command" else self._run_in_process
@@ -547,7 +533,7 @@ class CheckRunner:
             raise CheckError("failed", f": {type(problem).__name__}") from None
 
     async def _verdict(self, check: ReplyCheck, arguments: Sequence[Any]) -> Verdict:
-        output = await self.value(check, arguments)
+        output = await self.run(check, arguments)
         try:
             verdict = read_verdict(output)
         except ValueError as problem:

@@ -201,7 +201,7 @@ _END = "[DONE]"
 async def _events(lines: AsyncIterable[str]) -> AsyncGenerator[Any, None]:
     """Yield the data of each event; None for invalid JSON.
 
-    Each `data:` line is an event; lines that do not parse are joined up to the next empty line. The data of an event
+    A `data:` line of JSON is an event; other such lines are joined up to the next empty line. The data of an event
     named "error" become an object with an error. An event without data, or with null, is skipped.
     """
     waiting: list[str] = []

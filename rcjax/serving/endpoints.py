@@ -56,12 +56,9 @@ class LoggedNormaliser:
 
 
 def separate_votes(record: Mapping[str, Any]) -> Votes | None:
-    """Return the signal of votes whose answers are requested one by one; None if the record has another signal.
+    """Return the signal of votes whose answers are requested one by one; None if a model's record has another signal.
 
     Returns None also if the votes compare keys of answers, which only the user's own function makes.
-
-    Args:
-        record: the policy's record of the model's signal and options.
 
     >>> separate_votes({"signal": "votes", "samples": 3, "separate": True, "compare": "choice"})
     Votes(samples=3, temperature=None, normalise=LoggedNormaliser(compare='choice'), separate=True)
@@ -92,7 +89,7 @@ _THINKING_NAMES = """
 """
 
 #: Options of servers that set how long a model thinks. If the operator fixes one of them, clients can set none of them.
-THINKING = frozenset(_THINKING_NAMES.split())
+THINKING_OPTIONS = frozenset(_THINKING_NAMES.split())
 
 
 class CallFigures(NamedTuple):
@@ -135,7 +132,9 @@ class Endpoint:
         """Options of the signal's second question; None if it asks none."""
         return None if self.signal is None else self.signal.second_options
 
-    def request(self, messages: Sequence[Mapping[str, object]], options: Mapping[str, object]) -> CompletionRequest:
+    def make_request(
+        self, messages: Sequence[Mapping[str, object]], options: Mapping[str, object]
+    ) -> CompletionRequest:
         """Return a request to the model."""
         return CompletionRequest(self.api_client, self.upstream_model, messages, options)
 
@@ -169,7 +168,7 @@ class Endpoint:
     def _permitted(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of a question without the model's fixed options; the lower limit on tokens holds.
 
-        >>> fixed = {"options": {"reasoning_effort": "low"}, "fixed": THINKING}
+        >>> fixed = {"options": {"reasoning_effort": "low"}, "fixed": THINKING_OPTIONS}
         >>> Endpoint(None, "small", None, price=None, mean_cost=None, **fixed)._permitted(
         ...     {"seed": 1, "extra_body": {"thinking": {"type": "enabled"}}}
         ... )
@@ -178,7 +177,7 @@ class Endpoint:
         max_tokens, wanted = (token_limit({**options, "n": 1}) for options in (self.options, overrides))
         given = self.options.keys() | as_object(self.options.get("extra_body")).keys()
         kept = (self.fixed & given).difference(TOKEN_LIMITS)
-        kept |= self.fixed & THINKING if kept & THINKING else frozenset()
+        kept |= self.fixed & THINKING_OPTIONS if kept & THINKING_OPTIONS else frozenset()
         if max_tokens is not None and (wanted is None or wanted >= max_tokens):
             kept |= self.fixed.intersection(TOKEN_LIMITS)
         body = {name: value for name, value in as_object(overrides.get("extra_body")).items() if name not in kept}
@@ -188,12 +187,8 @@ class Endpoint:
     def estimate_cost(self, query: Query, means: AnswerMeans) -> float:
         """Estimate the money that an answer may cost, from the bytes of the prompt and the limit on tokens.
 
-        A second question repeats the question and the answer. The cost of a check is known after the first one.
-
-        Args:
-            query: the question.
-            means: the running means of the model's answers: the length of an answer without a limit on tokens, and
-                the cost of a check.
+        Without a limit, an answer has its mean length. A second question repeats the question and the answer. A check
+        has its mean cost, which is known after the first one.
         """
         if self.price is None:
             return self.mean_cost or 0.0
@@ -262,9 +257,8 @@ class Endpoint:
         if not usage.unanswered and not usage.broken:
             return 0
         options = self.options_for(options)
-        by_means = max(seconds * means.tokens_per_second * self.votes, usage.unfinished * means.tokens) * reply_samples(
-            options
-        )
+        by_means = max(seconds * means.tokens_per_second * self.votes, usage.unfinished * means.tokens)
+        by_means *= reply_samples(options)
         max_tokens = token_limit(options)
         return int(by_means if max_tokens is None else min(by_means, max(usage.attempts, 1) * max_tokens))
 

@@ -20,19 +20,12 @@ from typing import Any, cast
 from rcjax._base.codec import describe_type, visible
 from rcjax.policy.policy import Policy
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, Signal, SignalError
-from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN, as_object
+from rcjax.policy.signals.answers import FORM_OPTIONS, as_object
 from rcjax.serving.call_log import Call, CallLog, Query
 from rcjax.serving.check_processes import CheckError, CheckRunner
 from rcjax.serving.completions import choice_text, join_choices, read_reply
 from rcjax.serving.endpoints import Endpoint
-from rcjax.serving.failures import (
-    CallError,
-    CascadeWarning,
-    Failure,
-    WithheldError,
-    connection_error,
-    describe_fault,
-)
+from rcjax.serving.failures import CallError, CascadeWarning, Failure, WithheldError, connection_error, describe_fault
 from rcjax.serving.models_file import format_request_settings
 from rcjax.serving.openai_client import CallLimits, CompletionRequest, complete, stream
 from rcjax.serving.usage import AnswerMeans, CallUsage, reply_samples
@@ -67,9 +60,9 @@ class Exchange:
     """The model's name in policies and logs."""
     endpoint: Endpoint
     usage: CallUsage = field(default_factory=CallUsage)
-    """The tokens and bytes of the question's requests; from `end` on, of the second question's too."""
+    """The usage of the question's requests; `end` adds that of the second question."""
     second_usage: CallUsage = field(default_factory=CallUsage)
-    """The tokens and bytes of the second question's requests."""
+    """The usage of the second question's requests."""
     start: float = field(default_factory=time.perf_counter)
     completion: Mapping[str, object] | None = None
     """The completion as the endpoint sent it, which may lack a text; None if nothing usable came back."""
@@ -98,13 +91,7 @@ class Exchange:
     """The call for the log, set by `end`."""
 
     async def run(self, send_question: SendRequest, send_second: SendRequest, checks: CheckRunner) -> None:
-        """Ask the model and read the reply, with a check or a second question. Failures are noted, not raised.
-
-        Args:
-            send_question: sends the question.
-            send_second: sends the signal's second question.
-            checks: runs the check, if the signal is a check.
-        """
+        """Ask the model, and read the reply with a check or a second question. Failures are noted, not raised."""
         signal = self.endpoint.signal
         try:
             self.completion = completion = await self._ask(send_question)
@@ -127,7 +114,7 @@ class Exchange:
 
     async def _ask(self, send: SendRequest) -> Mapping[str, Any]:
         """Return the completion of the question. With votes, send the requests concurrently and join their choices."""
-        request = self.endpoint.request(self.query.messages, self.endpoint.options_for(self.query.options))
+        request = self.endpoint.make_request(self.query.messages, self.endpoint.options_for(self.query.options))
         if self.endpoint.votes == 1:
             return await send(request, self.usage)
         # A call that is cancelled waits until each request has ended: only then is its usage complete.
@@ -146,7 +133,7 @@ class Exchange:
         if isinstance(signal, ReplyCheck):
             self.is_checking, self.check_cost = True, (self.means and self.means.check_cost) or 0.0
             options = endpoint.options_for(self.query.options)
-            reading, self.check_cost = await checks.reading(signal, messages, reply, options)
+            reading, self.check_cost = await checks.read(signal, messages, reply, options)
             self.is_check_reported = True
             return reading
         second = None
@@ -156,7 +143,7 @@ class Exchange:
             with _signal_errors():
                 # It may repeat a reply with lone surrogates, which cannot be sent.
                 text = json.dumps([*follow_up[0]], ensure_ascii=False, default=str).encode(errors="replace")
-                request = endpoint.request(json.loads(text), {**follow_up[1], **endpoint.routing})
+                request = endpoint.make_request(json.loads(text), {**follow_up[1], **endpoint.routing})
             second = read_reply(await send(request, self.second_usage))
         with _signal_errors():
             reading = signal.read(reply, second)
@@ -176,12 +163,7 @@ class Exchange:
             self.failure_kind = f"the check {problem.kind}" if self.is_checking else problem.kind
 
     def end(self, policy: Policy | None = None, request_settings: str | None = None) -> Call:
-        """Complete the exchange and return its call.
-
-        Args:
-            policy: the policy that calibrates the confidence; None for an uncalibrated call.
-            request_settings: the model's options, signal and price, as JSON.
-        """
+        """Complete the exchange and return its call, whose confidence a policy calibrates, if there is one."""
         reading, usage, second = self.reading, self.usage, self.second_usage
         answer_unread = self.text if self.endpoint.skips_second(self.query) else None
         usage.join(second)
@@ -241,10 +223,10 @@ _NEUTRAL_NAMES = """
 """
 
 #: Options of a request that do not change the answer; some of them identify the user.
-NEUTRAL = frozenset(_NEUTRAL_NAMES.split())
+NEUTRAL_OPTIONS = frozenset(_NEUTRAL_NAMES.split())
 
 
-def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], request_form: str = PLAIN) -> str | None:
+def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], request_form: str) -> str | None:
     """Return the signal, options and price of a model as JSON for a log; None if its answers are not judged.
 
     The form of the request stands for the tools and schemas of the question.
@@ -407,9 +389,12 @@ class ModelCaller:
             exchange.end(policy, self._record_of(model, query))
             exchanges.append(exchange)  # before warnings, which a filter may turn into exceptions: it is paid
             self._report(exchange)
+        if exchange.no_confidence is not None:
+            self._warn_once(model, f"model {model}: its confidence cannot be read: {exchange.no_confidence}")
         if forwarder is not None:
             exchange.is_delivered = forwarder.has_begun
-        self._warn_of(exchange, forwarder)
+            if forwarder.problem is not None:
+                self._warn_once("deliver", f"deliver= failed: {forwarder.problem}: the answer is in the result")
         return exchange
 
     async def _run(self, exchange: Exchange, forwarder: ChunkForwarder | None, seconds: float | None) -> None:
@@ -418,10 +403,10 @@ class ModelCaller:
         try:
             async with asyncio.timeout(seconds) as timer:
                 limits = CallLimits(slots, timer.when())
-                send_question = partial(self._send, limits)
+                send = send_question = partial(self._send, limits)
                 if forwarder is not None:
                     send_question = partial(self._forward, forwarder, exchange.endpoint, limits)
-                await exchange.run(send_question, partial(self._send, CallLimits()), self._checks)
+                await exchange.run(send_question, send, self._checks)
         except TimeoutError:
             exchange.fail(connection_error(timed_out=True))
             if forwarder is not None and forwarder.seconds_waited > (seconds or 0.0) / 2:  # no fault of the model
@@ -429,14 +414,6 @@ class ModelCaller:
                 exchange.failure = None
         if exchange.text is not None:  # there is an answer: the error is why it has no confidence
             exchange.no_confidence = exchange.error
-
-    def _warn_of(self, exchange: Exchange, forwarder: ChunkForwarder | None) -> None:
-        """Warn, once each, of a confidence that cannot be read and of a failed delivery."""
-        if exchange.no_confidence is not None:
-            problem = f"model {exchange.model}: its confidence cannot be read: {exchange.no_confidence}"
-            self._warn_once(exchange.model, problem)
-        if forwarder is not None and forwarder.problem is not None:
-            self._warn_once("deliver", f"deliver= failed: {forwarder.problem}: the answer is in the result")
 
     async def _send(self, limits: CallLimits, request: CompletionRequest, usage: CallUsage) -> Mapping[str, Any]:
         """Send a request and return its completion."""
@@ -469,8 +446,10 @@ class ModelCaller:
         query, endpoint, call = exchange.query, exchange.endpoint, exchange.call
         if call.output_tokens and not call.estimated and exchange.means is not None:
             votes = min(endpoint.votes, exchange.usage.replies)
-            answers = votes * reply_samples(endpoint.options_for(query.options))
-            exchange.means.add(call.output_tokens / answers, exchange.usage.reply_seconds / votes)
+            answers, second = votes * reply_samples(endpoint.options_for(query.options)), exchange.second_usage
+            tokens = call.output_tokens - second.tokens.output
+            seconds = exchange.usage.reply_seconds - second.reply_seconds
+            exchange.means.add(tokens / answers, seconds / votes)
         if exchange.is_checking and exchange.reading is not None and exchange.means is not None:
             exchange.means.add_check(exchange.check_cost)
         problem = None
@@ -500,7 +479,7 @@ class ModelCaller:
 
     def _record_of(self, model: str, query: Query) -> str | None:
         """Return the record of a model's endpoint, cached for queries of the same form and options."""
-        unrecorded = NEUTRAL.union(FORM_OPTIONS)
+        unrecorded = NEUTRAL_OPTIONS.union(FORM_OPTIONS)
         relevant = {name: value for name, value in query.options.items() if name not in unrecorded}
         key = model, repr(relevant), query.request_form
         record = self._records.get(key) or record_endpoint(self.endpoints[model], relevant, query.request_form)

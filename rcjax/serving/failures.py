@@ -167,13 +167,9 @@ def body_failure(data: Any) -> CallError | None:
     fields = as_object(data)
     status = as_object(fields.get("base_resp")).get("status_code")  # MiniMax's field
     errors = [fields[name] for name in _ERRORS if fields.get(name)] + ([status] if status else [])
-    bare = (
-        not fields.get("choices")
-        and "usage" not in fields
-        and isinstance(fields.get("message"), str)
-        and "code" in fields
-    )
-    if not errors and not bare and not any(fields.get(name) == value for name, value in _ERROR_MARKS):
+    is_bare = isinstance(fields.get("message"), str) and "code" in fields  # an error alone
+    is_bare = is_bare and "usage" not in fields and not fields.get("choices")
+    if not errors and not is_bare and not any(fields.get(name) == value for name, value in _ERROR_MARKS):
         return None
     error = next((error for error in errors if isinstance(error, Mapping | list)), None)
     error = error[0] if isinstance(error, list) else error
@@ -196,14 +192,8 @@ def _reported_error(noun: str, error: Any, reason: str | None, *, transient: boo
 
 
 #: Codes and types of errors after which a retry may work, by OpenAI, Anthropic, Groq and Mistral.
-_TRANSIENT = (
-    "api_error",
-    "internal_server_error",
-    "overloaded_error",
-    "rate_limit_exceeded",
-    "server_error",
-    "timeout",
-)
+_TRANSIENT = ("api_error", "internal_server_error", "overloaded_error", "rate_limit_exceeded")
+_TRANSIENT += ("server_error", "timeout")
 
 
 def is_transient(status: int) -> bool:

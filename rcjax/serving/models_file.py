@@ -32,7 +32,7 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from rcjax._base.codec import Between, Reads, Record, read_table, read_value, require
 from rcjax._base.tokens import PRICES, Price
-from rcjax.policy.signals.answers import PLAIN
+from rcjax.policy.signals.answers import PLAIN_FORM
 from rcjax.policy.signals.reply_checks import ReplyCheck
 from rcjax.policy.signals.signal import record_signal, require_signal_name
 from rcjax.serving.price_lists import GenaiPrices, ListedPrice
@@ -79,7 +79,7 @@ def _read_address(url: str, where: str) -> str:
 def _read_options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
     headers = options.get("extra_headers", {})
     for header, value in headers.items() if isinstance(headers, Mapping) else [("", headers)]:
-        if not (isinstance(value, str) and sendable(header) and sendable(value)):
+        if not (isinstance(value, str) and is_sendable(header) and is_sendable(value)):
             advice = "give one line of ASCII signs, in quotes"
             raise ValueError(f"{where}.extra_headers: the header {header!r} cannot be sent: {advice}")
     return dict(options)
@@ -111,7 +111,7 @@ class ModelEntry(ServedModel, Record):
     listed: str | None = None
     """The price in words if it is by genai-prices; None if it is in the file."""
 
-    def key(self) -> str:
+    def read_key(self) -> str:
         """Return the key from the environment. Raises ValueError if the variable is not set, or no header can hold it.
 
         Without `key_env`, OpenAI gets the key in `OPENAI_API_KEY`, and another endpoint gets none.
@@ -122,7 +122,7 @@ class ModelEntry(ServedModel, Record):
         key = os.environ.get(variable, "").strip()
         if not key:
             raise ValueError(f"model {self.name}: {describe_variable(variable)} with its key is not set: set it")
-        if not sendable(key):
+        if not is_sendable(key):
             problem = f"the key in {describe_variable(variable)} cannot be sent"
             raise ValueError(f"model {self.name}: {problem}: it must be one line of ASCII signs: copy it anew")
         return key
@@ -150,10 +150,10 @@ def describe_variable(name: str) -> str:
     return f"the environment variable {name if is_usual else 'that key_env names'}"
 
 
-def sendable(text: str) -> bool:
+def is_sendable(text: str) -> bool:
     """Return whether a header of HTTP can hold a text.
 
-    >>> sendable("sk-1"), sendable("sk-\u201c1\u201d"), sendable("sk-1\\nsk-2")
+    >>> is_sendable("sk-1"), is_sendable("sk-\u201c1\u201d"), is_sendable("sk-1\\nsk-2")
     (True, False, False)
     """
     return text.isascii() and text.isprintable()
@@ -216,12 +216,9 @@ _OPENAI = "https://api.openai.com/v1"
 
 
 def listed_price(upstream_model: str, base_url: str | None, where: str) -> ListedPrice:
-    """Return the price of a model by genai-prices. Raises ValueError if genai-prices has none, or is not installed.
+    """Return the price of a model at an endpoint by genai-prices; the endpoint None is OpenAI's.
 
-    Args:
-        upstream_model: the name by which the endpoint knows the model.
-        base_url: the endpoint's address; None is OpenAI's.
-        where: the place of the model's table, for the message.
+    Raises ValueError, which names the place `where`, if genai-prices has no price, or is not installed.
     """
     try:
         listed = GenaiPrices(base_url or _OPENAI).find(upstream_model)
@@ -344,7 +341,7 @@ def _is_secret(name: str) -> bool:
 
 
 def format_request_settings(
-    signal: Any, options: Mapping[str, Any], price: Price | None, request_form: str = PLAIN
+    signal: Any, options: Mapping[str, Any], price: Price | None, request_form: str = PLAIN_FORM
 ) -> str:
     """Return a model's signal, options and price as JSON for a log, without values that JSON cannot hold.
 
@@ -365,10 +362,9 @@ def format_request_settings(
     entries = record_signal(signal).items()
     entries = {k: v for k, v in entries if not isinstance(v, Mapping) or split_options(v)[0] == v}
     kept, others = split_options(_json_safe(options))
-    judged_form = (
-        request_form if isinstance(signal, ReplyCheck) and (request_form != PLAIN or signal.kind == "call") else None
-    )
-    more = {"others": others, "prices": None if price is None else price.record(), "requests": judged_form}
+    more: dict[str, Any] = {"others": others, "prices": None if price is None else price.record()}
+    if isinstance(signal, ReplyCheck) and (request_form != PLAIN_FORM or signal.kind == "call"):
+        more["requests"] = request_form
     record = {**_json_safe(entries), "options": kept}
     return json.dumps(record | {name: value for name, value in more.items() if value is not None}, sort_keys=True)
 

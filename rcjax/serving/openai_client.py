@@ -10,15 +10,7 @@ import os
 import random
 import time
 from collections import deque
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterable,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -201,12 +193,7 @@ _TURN_BYTES = 2_048  # bytes of a stream that a task reads in its turn: some ten
 
 
 class LimitedStream(HTTP.AsyncByteStream):
-    """The first bytes of a response, within its time limit. A larger response gets the extension NOT_READ.
-
-    Args:
-        response: the response.
-        max_bytes: number of bytes that are read.
-    """
+    """The first `max_bytes` of a response, within its time limit. A larger response gets the extension NOT_READ."""
 
     def __init__(self, response: Any, max_bytes: int) -> None:
         self._response, self._stream, self._max_bytes = response, response.stream, max_bytes
@@ -356,23 +343,28 @@ async def _post(
         await asyncio.sleep(wait)
 
 
-_BACKOFF = (0.5, 8.0)  # seconds before the first retry, and at most
+BACKOFF_SECONDS = (0.5, 8.0)  # seconds before the first retry, and at most
 
-_MAX_WAIT = 120.0  # longest back-off in seconds that a server may ask for; else there is no retry
+MAX_WAIT_SECONDS = 120.0  # longest back-off that a server may ask for
+
+
+def backoff_seconds(failure: Failure, retries: int) -> float:
+    """Return the seconds before the next attempt: as the server says, or else exponential, as of OpenAI's client."""
+    first, longest = BACKOFF_SECONDS
+    return failure.retry_after or min(longest, first * 2.0 ** min(retries, 10)) * random.uniform(0.75, 1.0)
 
 
 def _retry_wait(failure: Failure, retries: int, end: float | None) -> float | None:
-    """Return the seconds before the next attempt, as OpenAI's client computes them; None if no retry is of use.
+    """Return the seconds before the next attempt; None if no retry is of use.
 
     A wait beyond the end of the call is of no use: the next model is asked at once. A request whose answer took too
     long is not repeated: the second would be as slow, and both may be charged.
     """
     if not failure.transient or (failure.timed_out and failure.charged):
         return None
-    first, longest = _BACKOFF
-    wait = failure.retry_after or min(longest, first * 2.0 ** min(retries, 10)) * random.uniform(0.75, 1.0)
+    wait = backoff_seconds(failure, retries)
     is_late = end is not None and asyncio.get_running_loop().time() + wait >= end
-    return None if wait > _MAX_WAIT or is_late else wait
+    return None if wait > MAX_WAIT_SECONDS or is_late else wait
 
 
 ForwardChunk = Callable[[Mapping[str, Any]], Awaitable[None]]

@@ -58,12 +58,7 @@ class PriceList(Mapping[str, Price]):
 #: The fields of genai-prices, LiteLLM and OpenRouter for `PRICES`; LiteLLM and OpenRouter have prices per token.
 _FIELD_NAMES = (
     ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok"),
-    (
-        "input_cost_per_token",
-        "output_cost_per_token",
-        "cache_read_input_token_cost",
-        "cache_creation_input_token_cost",
-    ),
+    ("input_cost_per_token", "output_cost_per_token", "cache_read_input_token_cost", "cache_creation_input_token_cost"),
     ("prompt", "completion", "input_cache_read", "input_cache_write"),
 )
 

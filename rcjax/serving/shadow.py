@@ -33,7 +33,7 @@ _DAYS_COUNTED = 28  # days before the newest query: older traffic does not tell 
 def queries_per_day(*logs: str | os.PathLike[str], policy: str | None = None) -> float | None:
     """Compute a service's mean number of queries a day in the last four weeks of its call logs.
 
-    Return None if the logs cover less than a day.
+    Returns None if the logs cover less than a day.
 
     Args:
         logs: paths of each replica's log, or of folders of logs; the rotated files beside a log count once.

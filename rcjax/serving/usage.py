@@ -170,11 +170,9 @@ class CallUsage:
 
     def remarks(self, price: Price | None) -> list[str]:
         """Return sentences for people about unusual ways in which the money was computed."""
-        remarks = (
-            ["its server reports more tokens than the request can have: the cost is estimated from bytes"]
-            if self.impossible
-            else []
-        )
+        remarks = list[str]()
+        if self.impossible:
+            remarks.append("its server reports more tokens than the request can have: the cost is estimated from bytes")
         are_wrong = [_is_wrong(cost, by_price) for cost, by_price in self._costs(price) if cost is not None]
         if any(are_wrong):
             remarks.append("its server reports a cost far above its tokens' price: the price is used")

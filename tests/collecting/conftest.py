@@ -3,13 +3,13 @@
 import pytest
 from helpers.sample_models import ENVIRONMENT
 
-from rcjax.collecting import respondent
+from rcjax.serving import openai_client
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     """Servers of tests need no patience."""
-    monkeypatch.setattr(respondent, "BACKOFF_SECONDS", (0.01, 0.05))
+    monkeypatch.setattr(openai_client, "BACKOFF_SECONDS", (0.01, 0.05))
 
 
 @pytest.fixture

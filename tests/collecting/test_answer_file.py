@@ -10,7 +10,7 @@ from helpers.command_line import run
 from helpers.sample_models import ENVIRONMENT, Models, questions, write_models, write_questions
 
 from rcjax.collecting import answer_file
-from rcjax.collecting.answer_file import LOST, AnswerFile, read_answer_file
+from rcjax.collecting.answer_file import LOST_CALL, AnswerFile, read_answer_file
 from rcjax.logs.errors import LogError
 
 pytestmark = [pytest.mark.usefixtures("own_settings"), pytest.mark.skipif(os.name != "posix", reason="locks and links")]
@@ -117,7 +117,7 @@ def test_a_lost_call_counts_at_its_largest_cost(path):
     os.close(first._journal)  # as a kill does
     second = AnswerFile(path)
     assert second.lost_calls == 1
-    assert second.answers.rows["b"]["error"] == LOST
+    assert second.answers.rows["b"]["error"] == LOST_CALL
     assert second.answers.spent == Decimal("1")
     second.close()
     assert not second.under_way.exists()

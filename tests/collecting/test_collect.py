@@ -18,6 +18,7 @@ from tiers import examples
 
 import rcjax
 from rcjax.collecting.respondent import Budget, Expense, Respondent
+from rcjax.serving import openai_client
 from rcjax.serving.models_file import read_models
 from rcjax.serving.usage import CallUsage
 
@@ -146,6 +147,20 @@ def test_a_rate_limit_is_obeyed(place):
     assert times[1] - times[0] >= 0.99  # a clock tick early; the back-off of tests is a twentieth of it
 
 
+def test_a_rate_limit_of_no_seconds_is_backed_off_from(place, monkeypatch):
+    """Eleven requests came in a burst, and the answer was given up."""
+    monkeypatch.setattr(openai_client, "BACKOFF_SECONDS", (0.2, 0.2))
+    times = []
+
+    def behave(request, headers):
+        times.append(time.perf_counter())
+        return Response({}, 429, {"retry-after": "0"}) if len(times) < 3 else Models()(request, headers)
+
+    result, _ = collect(place, behave, "--signal", "choice", n=1, names=["tiny"])
+    assert result.exit_code == 0
+    assert times[2] - times[0] >= 0.29
+
+
 def test_a_server_says_whether_a_retry_is_of_use(place):
     """By the header that OpenAI's client obeys, whatever the status."""
     said = [Response({}, 401, {"x-should-retry": "true"}), Response({}, 503, {"x-should-retry": "false"})]
@@ -169,7 +184,7 @@ def test_a_model_that_waits_for_its_rate_limit_says_so(place, monkeypatch):
 
         monkeypatch.setattr(asyncio, "sleep", watch)
         options, expense = {"max_tokens": 1}, Expense(Budget(), lambda _: None)
-        request = respondent.endpoint(options).request([{"role": "user", "content": "So?"}], options)
+        request = respondent.make_request([{"role": "user", "content": "So?"}], options)
         await respondent.send(request, CallUsage(), expense=expense)
         limited.append(respondent.is_limited)
         await respondent.close()

@@ -185,7 +185,7 @@ def test_graders_and_ungraded_answers_are_reported(place):
         assert "8 answers without a verdict; 8 of them to questions without a right answer" in told
         judged = "grade", place / "answers.jsonl", "--grade", "regex:^A", "--into", "judged"
         told = in_words(run(*judged, "--questions", asked))
-        assert "24 answers graded, 24 with a verdict that they had not before" in told
+        assert "24 answers graded, 24 verdicts new or changed" in told
         graded = answers(place)
         both = [row["judged"] == row["correct"] for row in graded if row["correct"] is not None]
         assert "% of the 16 labels in correct" in told

@@ -7,7 +7,7 @@ import pytest
 
 from rcjax.collecting.grading import make_graders, suited_grader
 from rcjax.collecting.questions import Question
-from rcjax.collecting.right_answers import JsonGrader, right_call
+from rcjax.collecting.right_answers import JsonGrader, is_right_call
 from rcjax.collecting.user_graders import GraderError, NoVerdictError, Submission
 
 RIGHT = {"name": "weather", "arguments": {"city": ["Paris", "Paris, France"], "days": 5, "unit": ["C", None]}}
@@ -21,7 +21,7 @@ def call(name="weather", **arguments):
 def verdict(said, *right):
     question = Question("q", (), tuple(json.dumps(one) for one in right))
     text = said if isinstance(said, str) else json.dumps(said)
-    return right_call(Submission(question, text, text))
+    return is_right_call(Submission(question, text, text))
 
 
 @pytest.mark.parametrize(

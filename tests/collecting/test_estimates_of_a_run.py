@@ -126,7 +126,7 @@ def test_the_slowest_model_tells_how_long_a_run_still_takes():
     quick, slow = Tally(to_do=100, done=100), Tally(to_do=100, done=10)
     assert at(Run(quick=quick, slow=slow), 60.0) == "110 of 200, 55 %, about 9 min left"
     assert at(Run(quick=quick, slow=Tally(to_do=100)), 60.0) == "100 of 200, 50 %"
-    stopped = Tally(to_do=100, done=10, stopped="HTTP 401")
+    stopped = Tally(to_do=100, done=10, why_stopped="HTTP 401")
     assert at(Run(quick=Tally(to_do=100, done=50), stopped=stopped), 60.0) == "60 of 200, 30 %, about 1 min left"
     failing = Tally(to_do=100, done=25, failed=25)
     run = Run(failing=failing)

@@ -13,7 +13,7 @@ from tiers import examples
 from rcjax.collecting import user_graders
 from rcjax.collecting.grading import COMPARISONS, make_graders, suited_grader
 from rcjax.collecting.questions import Question
-from rcjax.collecting.right_answers import rewrite_numbers, same_number
+from rcjax.collecting.right_answers import is_same_number, rewrite_numbers
 from rcjax.collecting.user_graders import (
     GraderError,
     JudgeGrader,
@@ -35,7 +35,7 @@ def attempt(reply, *reference, **more):
 
 def verdict_of(grader, reference, reply):
     if grader == "number":
-        return same_number(reply, reference)
+        return is_same_number(reply, reference)
     more = {"choices": ("A", "B", "C", "D"), "words": PLANETS} if grader == "choice" else {}
     return COMPARISONS[grader](attempt(reply, *reference, **more))
 
@@ -58,8 +58,8 @@ def test_every_text_gets_a_verdict(reply, reference):
 @given(st.integers(-(10**12), 10**12), st.sampled_from(["{}", "so it is {}.", "#### {}", r"\boxed{{{}}}", "= {} km"]))
 @settings(deadline=None)
 def test_any_whole_number_is_read(number, form):
-    assert same_number(form.format(number), [f"{number:,}"])
-    assert same_number(form.format(f"{number:,}"), [str(number)])
+    assert is_same_number(form.format(number), [f"{number:,}"])
+    assert is_same_number(form.format(f"{number:,}"), [str(number)])
 
 
 @pytest.mark.parametrize(

@@ -17,4 +17,5 @@ def make_result(status="answered", calls=None):
     gives = status in ("answered", "best so far")
     model = calls[-1].model if status != "failed" else None
     text = "B" if gives else None
-    return Result(CALL.query, status, text, text, model, 0.8, math.fsum(call.cost for call in calls), calls)
+    query = CALL.query.with_handling(not_judged=status if status in ("not judged", "by name") else None)
+    return Result(query, status, text, text, model, 0.8, math.fsum(call.cost for call in calls), calls)

@@ -57,18 +57,18 @@ def test_keys_come_from_the_environment(path, monkeypatch):
     small, large = read_models(path).values()
     monkeypatch.setenv("SMALL_KEY", " one ")
     monkeypatch.setenv("OPENAI_API_KEY", "two")
-    assert (small.key(), large.key()) == ("one", "two")
+    assert (small.read_key(), large.read_key()) == ("one", "two")
     monkeypatch.delenv("OPENAI_API_KEY")
     with pytest.raises(
         ValueError, match="model large: the environment variable OPENAI_API_KEY with its key is not set"
     ):
-        large.key()
+        large.read_key()
 
 
 def test_the_key_of_openai_does_not_go_elsewhere(path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "two")
     path.write_text('[x]\nbase_url = "http://localhost:1/v1"\ninput = 0\noutput = 0\n')
-    assert read_models(path)["x"].key() == "none"
+    assert read_models(path)["x"].read_key() == "none"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_key_in_the_place_of_its_variable_is_not_repeated(path, key):
     with pytest.raises(
         ValueError, match="the environment variable that key_env names with its key is not set"
     ) as refused:
-        read_models(path)["small-1.5b"].key()
+        read_models(path)["small-1.5b"].read_key()
     assert key not in str(refused.value)
 
 

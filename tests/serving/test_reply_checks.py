@@ -55,7 +55,7 @@ def verdicts(names, reply=REPLY, options=None):
     async def one(name):
         checks.seconds = 1.0 if name.endswith(("hangs", "wait")) else 60.0
         try:
-            reading, costs[name] = await checks.reading(ReplyCheck(name), ASKED, reply, options or {})
+            reading, costs[name] = await checks.read(ReplyCheck(name), ASKED, reply, options or {})
         except SignalError as problem:
             return str(problem)
         assert reading.answer == (canonical_calls(reply.tool_calls) if reply.tool_calls else reply.text)
@@ -185,7 +185,7 @@ def test_checks_that_are_built_in():
             checks.seconds = 1.0 if form is HOSTILE else 60.0
             try:
                 options = {"response_format": form} if form else {}
-                reading, _ = await checks.reading(ReplyCheck(name), ASKED, Reply((text,)), options)
+                reading, _ = await checks.read(ReplyCheck(name), ASKED, Reply((text,)), options)
                 came.append(math.exp(reading.logprob))
             except SignalError as problem:
                 came.append(str(problem))
@@ -234,7 +234,7 @@ def test_calls_are_held_to_the_tools_of_the_request():
         for calls, options, _ in CALLS:
             try:
                 reply = Reply(("",), tool_calls=tuple(calls))
-                reading, _ = await checks.reading(ReplyCheck("call"), ASKED, reply, {"tools": TOOLS} | options)
+                reading, _ = await checks.read(ReplyCheck("call"), ASKED, reply, {"tools": TOOLS} | options)
                 came.append(math.exp(reading.logprob))
                 key = canonical_answer(reading.answer, "text")
                 assert key == (canonical_calls(calls) if came[-1] else None)  # what is invalid agrees with nothing
@@ -252,7 +252,7 @@ def test_a_check_of_the_users_own_gives_the_key_of_an_answer(place):
 
     async def ask():
         checks = CheckRunner(60.0)
-        reading, _ = await checks.reading(ReplyCheck("python:keyed:key"), ASKED, Reply(("PARIS",)), {})
+        reading, _ = await checks.read(ReplyCheck("python:keyed:key"), ASKED, Reply(("PARIS",)), {})
         await checks.close()
         return reading
 
@@ -411,7 +411,7 @@ def test_a_script_without_a_guard_is_not_run_again(place):
         "import asyncio\nfrom rcjax.serving.check_processes import CheckRunner\n"
         "from rcjax.policy.signals import ReplyCheck, Reply\n"
         "async def main():\n    checks = CheckRunner(60.0)\n"
-        "    print(await checks.reading(ReplyCheck('python:of_a_test:passes'), [], Reply(('B',)), {}))\n"
+        "    print(await checks.read(ReplyCheck('python:of_a_test:passes'), [], Reply(('B',)), {}))\n"
         "asyncio.run(main())\n"
     )
     done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, timeout=300)

@@ -9,7 +9,7 @@ from helpers.gateway_service import gateway, make_policy
 from helpers.server_replies import FAMILIES, QUESTION, token, total
 
 from rcjax.collecting.questions import Question
-from rcjax.collecting.right_answers import right_choice
+from rcjax.collecting.right_answers import is_right_choice
 from rcjax.collecting.user_graders import Submission
 from rcjax.policy import Rule
 from rcjax.policy.decisions import canonical_answer
@@ -183,6 +183,6 @@ def test_the_confidence_is_that_of_the_answer_given():
     refusal = CHOICE.read(reply_of("I cannot say.", ("I", math.log(0.05), *top), (" cannot say.", -0.1)))
     assert (refusal.answer, refusal.logprob) == near("", math.log(0.6))
     assert canonical_answer(refusal.answer, "choice") is None
-    assert not right_choice(Submission(Question("q", (), ("A",), ("A", "B")), "I cannot say.", refusal.answer))
+    assert not is_right_choice(Submission(Question("q", (), ("A",), ("A", "B")), "I cannot say.", refusal.answer))
     with pytest.raises(SignalError, match="the choice made, B, is not among the likeliest first tokens"):
         CHOICE.read(reply_of("The answer is B", ("The", -0.1, ("A", -3.0)), (" answer is B", -0.1)))

@@ -250,6 +250,24 @@ def test_a_verification_is_part_of_the_call_and_of_its_cost():
     assert (result.text, call.logprob) == ("Paris", pytest.approx(math.log(0.8)))
 
 
+def test_the_means_of_answers_are_without_second_questions():
+    """An answer of ten tokens and its verification of 90 counted as an answer of 100 tokens."""
+    second = Response(completion("Y", [("Y", {"Y": SURE})], usage=(200, 90)))
+
+    async def main():
+        behave = script(small=[Response(completion("Paris", usage=(100, 10))), second])
+        async with (
+            serving(behave) as (_, client),
+            make_cascade(POLICY, client, signal=signals.Verification()) as cascade,
+        ):
+            before = cascade._model_caller._means["small"].tokens
+            await cascade.ask("Capital?")
+            return before, cascade._model_caller._means["small"].tokens
+
+    before, after = asyncio.run(main())
+    assert after == pytest.approx((before + 10) / 2)
+
+
 def test_a_verification_that_fails_leaves_the_answer_and_its_cost():
     behave = script(
         small=[Response(completion("Paris", usage=(100, 10))), broken(400)], middle=broken(400), large=broken(400)
@@ -269,6 +287,28 @@ def test_the_question_about_a_reply_with_half_a_character_is_sent():
     result, server = ask(behave, signal=signals.Verification())
     assert "half ?" in server.requests[1]["messages"][0]["content"]
     assert (result.status, result.text, len(server.requests)) == ("answered", "half \ud83d", 2)
+
+
+def test_second_questions_take_slots_and_wait_no_longer_than_their_call():
+    """Eight of them were in flight with two slots, and one backed off until the time of its call was up."""
+    limited = Response({"error": {}}, status=429, headers={"retry-after": "35"})
+    behave = script(small=[Response(completion("Paris")), limited], middle=broken(400), large=broken(400))
+    result, _ = ask(behave, signal=signals.Verification(), asking={"deadline": 64.0})
+    assert result.calls[0].error == "the second question: HTTP 429"
+
+    def slow(request, headers):
+        is_second = "Proposed answer" in str(request["messages"])
+        return Response(completion("Paris"), delay=0.1 * is_second)
+
+    async def main():
+        async with (
+            serving(slow) as (server, client),
+            make_cascade(POLICY, client, signal=signals.Verification(), concurrency=2) as cascade,
+        ):
+            await asyncio.gather(*(cascade.ask("Capital?") for _ in range(8)))
+            return server.busiest
+
+    assert asyncio.run(main()) == 2
 
 
 def test_a_request_that_was_never_sent_costs_nothing():

@@ -11,7 +11,6 @@ The logs are JSON Lines or arrays, without labels. The name of a query is a hash
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -33,21 +32,16 @@ from rcjax.logs.importing.lines import (
 )
 from rcjax.policy.decisions import canonical_answer
 from rcjax.policy.signals import SignalError, Token, mean_logprob
-from rcjax.policy.signals.answers import INVALID, NO_CALL, canonical_calls, chosen_choice, format_calls
+from rcjax.policy.signals.answers import INVALID_MARK, NO_CALL, canonical_calls, chosen_choice, format_calls, hash_json
 from rcjax.policy.signals.replies import NO_LOGPROB, TokensError, logprob_of, read_tokens, token_content
 from rcjax.policy.signals.signal import choice_logprob
-from rcjax.serving.completions import choice_text
+from rcjax.serving.completions import choice_text, read_json
 from rcjax.serving.failures import body_failure, choice_failure, finish_reason_of
 from rcjax.serving.usage import reported_tokens
 
 
 def confidence_of_tokens(content: Any, text: str, choices: Sequence[str] = ()) -> Line:
-    """Compute the confidence of a reply from its tokens: the probability of a choice, or the mean of a text.
-
-    Args:
-        content: tokens in the format of an API, as `read_tokens` takes them.
-        text: text of the reply.
-        choices: names of the choices; empty for free text.
+    """Compute the confidence of a reply from its tokens: the probability of a choice or, without choices, the mean.
 
     >>> confidence_of_tokens([{"token": "Par", "logprob": -0.25}, {"token": "is", "logprob": -0.75}], "Paris")
     {'logprob': -0.5, 'signal': 'mean'}
@@ -117,7 +111,7 @@ def read_tool_calls(message: Any) -> str | None:
 
 def _write_calls(calls: Sequence[Mapping[str, Any]]) -> str | None:
     """Return tool calls in canonical form, malformed calls with a mark; None without any calls."""
-    return (canonical_calls(calls) or INVALID + format_calls(calls)) if calls else None
+    return (canonical_calls(calls) or INVALID_MARK + format_calls(calls)) if calls else None
 
 
 def _join_text(content: Any) -> str:
@@ -138,16 +132,9 @@ def decode_json(value: Any) -> Any:
     ([{'role': 'user'}], '[sic]')
     """
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            return value
+        decoded = read_json(value)
+        return value if decoded is None else decoded
     return value
-
-
-def hash_query(content: Sequence[Any]) -> str:
-    """Return a name of a query that is the same for every model: a hash of messages, or of a prompt and variables."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def format_prompt(messages: Sequence[tuple[str, str]]) -> str:
@@ -164,10 +151,8 @@ def format_prompt(messages: Sequence[tuple[str, str]]) -> str:
 def read_replies(body: Mapping[str, Any], line: Line, *, tools: bool = False) -> list[Line]:
     """Return the lines of a reply of OpenAI's API (chat completions, completions, responses), one per choice.
 
-    Args:
-        body: the reply as JSON.
-        line: values that all choices have in common. The choices share its cost and the tokens.
-        tools: whether the request offers tools: a reply without a call is then the answer "no call".
+    The choices share the values of `line`, its cost and the tokens. If the request offers tools, a reply without a call
+    is the answer "no call".
     """
     choices = body.get("choices", [])
     if body_failure(body) is not None:
@@ -284,7 +269,7 @@ def _read_payload(record: Mapping[str, Any], query: str | None, place: str) -> l
     payload = record.get("standard_logging_object", record)
     request = decode_json(payload.get("proxy_server_request")) or {}
     messages = read_messages(decode_json(payload.get("messages")) or request.get("messages"))
-    query_name = hash_query(messages) if query is None else _look_up(payload, query)
+    query_name = hash_json(messages) if query is None else _look_up(payload, query)
     require_sound(query_name is not None, place, f"no value at {query}, which is to be the name of the query")
     line = {"query": str(query_name), "model": payload.get("model_group") or payload["model"]}
     failure = _failure(payload, messages)

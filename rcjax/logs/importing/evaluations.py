@@ -385,14 +385,10 @@ _ROUNDING = 1e-9  # rounding error of a mean of full scores
 
 
 def score_to_label(score: Any, most: float, place: str) -> float | None:
-    """Convert a score to a label from 0 (wrong) to 1 (right); None without a score.
+    """Convert a score, a word, a bool or a number, to a label from 0 (wrong) to 1 (right); None for None and NaN.
 
-    Args:
-        score: a word, a bool or a number; None or NaN without a score.
-        most: full score.
-        place: place of the score, for messages.
-
-    Raises LogError for a score below 0 or above the full score, and for a value that is no score.
+    Raises LogError, with the place, for a score below 0 or above the full score `most`, and for a value that is no
+    score.
 
     >>> score_to_label("yes", 1, "a"), score_to_label(7, 10, "a")
     (1.0, 0.7)
@@ -414,14 +410,10 @@ def score_to_label(score: Any, most: float, place: str) -> float | None:
 
 
 def build_frame(rows: list[Line], options: ImportOptions, *, sampled: bool) -> tuple[pl.DataFrame, list[str]]:
-    """Turn rows into a frame with tokens, costs or both; return it with sentences about them.
+    """Turn rows, whose `correct` is a label, into a frame with tokens, costs or both; return (frame, remarks).
 
-    Args:
-        rows: lines whose `correct` is a label.
-        options: options of the import; `prompts` keeps prompts.
-        sampled: whether a model has several answers to a query.
-
-    Raises LogError if some model has no cost, and some row no tokens, not even estimated ones.
+    If a model is `sampled`, with several answers to a query, there is a column of their numbers. Raises LogError if
+    some model has no cost, and some row no tokens, not even estimated ones.
     """
     notes = list[str]()
     models = dict.fromkeys(row["model"] for row in rows)

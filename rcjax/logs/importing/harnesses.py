@@ -31,7 +31,6 @@ from rcjax.logs.importing.api_logs import (
     confidence_of_tokens,
     count_tokens,
     format_prompt,
-    hash_query,
     read_messages,
     read_tool_calls,
 )
@@ -41,6 +40,7 @@ from rcjax.logs.importing.lines import (
     ImportOptions,
     Line,
     holds_keys,
+    not_as_written,
     read_document,
     read_lines,
     read_piece,
@@ -53,7 +53,7 @@ from rcjax.logs.importing.lines import (
 )
 from rcjax.policy.decisions import canonical_answer
 from rcjax.policy.signals import SignalError
-from rcjax.policy.signals.answers import chosen_choice
+from rcjax.policy.signals.answers import chosen_choice, hash_json
 from rcjax.policy.signals.replies import NO_LOGPROB, TokensError, logprob_of, read_tokens
 from rcjax.serving.completions import choice_text
 
@@ -129,9 +129,8 @@ def _open_zip(path: Path) -> tuple[Any, Iterator[dict[str, Any] | DamageError]]:
             sample = parsed(member)
         except DamageError as damage:
             return damage
-        if isinstance(sample, dict):
-            return sample
-        return DamageError(f"{path.name}, {member}: is not as Inspect writes it (no JSON object): is it whole?")
+        is_object = isinstance(sample, dict)
+        return sample if is_object else not_as_written(f"{path.name}, {member}", "Inspect", "no JSON object")
 
     return head, map(sound, samples)
 
@@ -275,7 +274,7 @@ def _read_helm(path: Path, options: ImportOptions) -> Iterator[Line | DamageErro
         model, scenario = state["adapter_spec"]["model"], path.resolve().parent.name.partition(":")[0]
         requests = [*state["request_states"]]
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as problem:
-        raise DamageError(f"{path.name}: is not as HELM writes it ({problem!r:.80}): is it whole?") from None
+        raise not_as_written(path.name, "HELM", f"{problem!r:.80}") from None
     require_sound(bool(requests), path.name, "holds no requests")
 
     def lines(request: Mapping[str, Any], place: str) -> list[Line]:
@@ -367,7 +366,7 @@ def _read_promptfoo(path: Path, options: ImportOptions) -> Iterator[Line | Damag
 def _read_promptfoo_result(row: Mapping[str, Any], options: ImportOptions, place: str) -> Line:
     provider, response = row["provider"], row.get("response") or {}
     prompt, output = str(row["prompt"]["raw"]), response.get("output")
-    line = {"query": hash_query([prompt, row.get("vars")]), "model": provider.get("label") or provider["id"]}
+    line = {"query": hash_json([prompt, row.get("vars")]), "model": provider.get("label") or provider["id"]}
     if row.get("failureReason") == _ERROR:
         return line | {"error": "with an error"}
     text = output if isinstance(output, str) else None if output is None else json.dumps(output)

@@ -197,6 +197,11 @@ def require_sound(condition: bool, place: str, problem: str) -> None:
         raise DamageError(f"{place}: {problem}")
 
 
+def not_as_written(place: str, program: str, problem: object) -> DamageError:
+    """Return the damage of a file, or a part of it, that is not as its program writes it."""
+    return DamageError(f"{place}: is not as {program} writes it ({problem}): is it whole?")
+
+
 def read_piece(place: str, program: str, read: Callable[[], Iterable[Line]]) -> Iterator[Line | DamageError]:
     """Yield the checked lines of a part of a file, or the damage if the part is not as its program writes it.
 
@@ -209,7 +214,7 @@ def read_piece(place: str, program: str, read: Callable[[], Iterable[Line]]) -> 
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
         if isinstance(problem, LogError):
             raise
-        lines = [DamageError(f"{place}: is not as {program} writes it ({_describe_damage(problem)}): is it whole?")]
+        lines = [not_as_written(place, program, _describe_damage(problem))]
     yield from lines
 
 
@@ -261,7 +266,7 @@ def read_lines(
                 if isinstance(record, dict):
                     yield from read_piece(place, program, partial(read, record, place))
                 else:
-                    yield DamageError(f"{place}: is not as {program} writes it (no JSON object): is it whole?")
+                    yield not_as_written(place, program, "no JSON object")
     except (OSError, UnicodeError) as problem:
         raise DamageError(f"{path.name}: cannot be read as {program} writes it: {problem}: is it whole?") from None
     if not has_records:
@@ -419,10 +424,7 @@ _ENDINGS = {
 } | {name: (name,) for name in OPTIONAL if name not in ("answer", "cost", "prompt", SAMPLE)}
 
 #: Names of the columns of a whole row, by canonical name.
-_ROW_COLUMNS = {
-    "query": ("query", "sample_id", "query_id", "question_id", "id"),
-    "prompt": ("prompt", "question"),
-}
+_ROW_COLUMNS = {"query": ("query", "sample_id", "query_id", "question_id", "id"), "prompt": ("prompt", "question")}
 
 
 def _read_wide(path: Path, options: ImportOptions) -> Iterator[Line]:

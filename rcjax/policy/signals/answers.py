@@ -22,10 +22,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 #: The form of a request for text alone.
-PLAIN = "plain"
+PLAIN_FORM = "plain"
 
 #: The options of a request that determine its form.
 FORM_OPTIONS = ("tools", "tool_choice", "response_format")
+
+#: The roles of messages in the API.
+ROLES = ("user", "assistant", "system", "developer", "tool", "function")
 
 _PROSE = frozenset({"description", "title", "examples", "$comment"})
 
@@ -53,12 +56,17 @@ def objects_in(value: Any) -> list[Mapping[str, Any]]:
     return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
 
 
-def request_form_of(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> str:
-    """Return the form of a request: `PLAIN`, or twelve hexadecimal digits.
+def hash_json(value: Any) -> str:
+    """Return a hash of a JSON value: sixteen hexadecimal digits.
 
-    Args:
-        messages: the conversation.
-        options: options of the request.
+    >>> hash_json({"b": 1, "a": 2}) == hash_json({"a": 2, "b": 1})
+    True
+    """
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def request_form_of(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> str:
+    """Return the form of a request with these options: `PLAIN_FORM`, or twelve hexadecimal digits.
 
     >>> tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     >>> described = {"type": "function", "function": {**tool["function"], "description": "At 12:30."}}
@@ -69,18 +77,18 @@ def request_form_of(messages: Sequence[Mapping[str, Any]], options: Mapping[str,
     ('plain', '5a4cbd80f2bc')
     """
     tools = options.get("tools")
-    functions = [[one["name"], _without_prose(one.get("parameters"))] for one in functions_of(tools)]
+    functions = [[tool["name"], _without_prose(tool.get("parameters"))] for tool in functions_of(tools)]
     kinds = [tool.get("type") for tool in objects_in(tools)]
     offered = [*functions, *(kind for kind in kinds if kind != "function")]
     choice, wanted = options.get("tool_choice"), options.get("response_format")
     form = {
-        "tools": sorted(json.dumps(one, sort_keys=True, default=str) for one in offered),
+        "tools": sorted(json.dumps(tool, sort_keys=True, default=str) for tool in offered),
         "choice": None if choice == "auto" or not tools else choice,
         "format": None if wanted == {"type": "text"} else _without_prose(wanted),
         "after": bool(messages) and messages[-1].get("role") in ("tool", "function"),
     }
     if not any(form.values()):
-        return PLAIN
+        return PLAIN_FORM
     return hashlib.sha256(json.dumps(form, sort_keys=True, default=str).encode()).hexdigest()[:_DIGITS]
 
 
@@ -93,7 +101,7 @@ def _without_prose(schema: Any, *, names: bool = False) -> Any:
 
 
 #: The prefix of an answer that its check found invalid. The answer is kept for people, and equals no other.
-INVALID = "[invalid] "
+INVALID_MARK = "[invalid] "
 
 #: The canonical form of a reply that calls no tool.
 NO_CALL = "[]"
@@ -157,8 +165,8 @@ def canonical_json(text: str) -> str | None:
     value = read_json_text(text)
     if value is None:
         return None
-    calls = isinstance(value, list) and value and all(_is_call(one) for one in value)
-    form = canonical_calls(value) if calls else None
+    are_calls = isinstance(value, list) and value and all(map(_is_call, value))
+    form = canonical_calls(value) if are_calls else None
     return _canonical_or_none(value) if form is None else form
 
 
@@ -198,13 +206,10 @@ def _json_numbers(value: Any) -> Any:
 
 
 def read_calls(calls: Sequence[Any]) -> list[dict[str, Any]] | None:
-    """Return the names and arguments of calls of tools, sorted.
+    """Return the names and arguments of calls, sorted; None if a call lacks a name, or its arguments are no object.
 
-    Returns None if a call lacks a name, or its arguments are not an object.
-
-    Args:
-        calls: calls as `{"name", "arguments"}`, or with these in `function`, as endpoints have them. The arguments may
-            be a text with JSON; an empty text stands for no arguments.
+    A call is `{"name", "arguments"}`, or has these in `function`, as endpoints have them. The arguments may be a text
+    with JSON; an empty text stands for no arguments.
 
     >>> read_calls([{"id": "1", "function": {"name": "f", "arguments": '{"x": 1.0}'}}])
     [{'name': 'f', 'arguments': {'x': 1.0}}]
@@ -261,7 +266,7 @@ def format_calls(calls: Sequence[Mapping[str, Any]]) -> str:
     if form is not None:
         return form
     functions = [call.get("function", call) for call in calls]
-    parts = [{name: one.get(name) for name in ("name", "arguments")} for one in functions if isinstance(one, Mapping)]
+    parts = [{name: call.get(name) for name in ("name", "arguments")} for call in objects_in(functions)]
     return _canonical_or_none(parts) or ""
 
 
@@ -445,9 +450,9 @@ def chosen_choice(text: str, names: Sequence[str], words: Mapping[str, str] | No
     alone = [name for name in names if name.casefold() == answer]
     if alone or answer in by_words:
         return alone[0] if alone else by_words[answer]
-    name = _name(names)
-    for pattern in (_boxed(name), _declared(name), _right(name), _concluded(name), _leading(name)):
-        matches = [match[1] for match in re.finditer(pattern, text, re.M)]
+    name = _name_pattern(names)
+    for make_pattern in (_boxed_pattern, _declared_pattern, _right_pattern, _concluded_pattern, _leading_pattern):
+        matches = [match[1] for match in re.finditer(make_pattern(name), text, re.M)]
         if matches:
             return _name_of(matches[-1], names)
     declared = _declared_words(text, by_words)
@@ -469,33 +474,33 @@ def _without_denied(text: str, choices: Sequence[str]) -> str:
     return re.sub(several, lambda form: "…" if is_denied(text, *form.span()) else form[0], text, flags=re.I)
 
 
-def _name(names: Sequence[str]) -> str:
+def _name_pattern(names: Sequence[str]) -> str:
     """Return a pattern whose group is one of the names; a word, unlike a letter, may be in any case."""
     forms = [re.escape(name) if len(name) == 1 else f"(?i:{re.escape(name)})" for name in names]
     return rf"({'|'.join(sorted(forms, key=len, reverse=True))})(?!\w|['’]\w)"
 
 
-def _boxed(name: str) -> str:
+def _boxed_pattern(name: str) -> str:
     return rf"\\boxed\s?\{{[{_SIGNS}]{{0,12}}{name}"
 
 
-def _declared(name: str) -> str:
+def _declared_pattern(name: str) -> str:
     noun, verb = rf"(?i:{_NOUN})", rf"(?i:{_VERB})"
     before = rf"{noun}[*_]{{0,8}}{verb}?(?:\s?(?i:option|choice|letter))?[{_SIGNS}]{{0,12}}"
     another = rf"[)\]*]{{0,3}}(?:\s?[/&]|,[{_SIGNS}]{{0,4}}{name}[)\]*]{{0,3}}(?:[.,]|\s?\Z|\n))"  # "A/B", "A, B."
     return rf"{before}{name}(?!\s(?i:is|was)\b)(?!\s[a-z])(?!{another})"
 
 
-def _right(name: str) -> str:
+def _right_pattern(name: str) -> str:
     return rf"\b{name}[)*\]]*+\s(?i:is\s(?:the\s)?(?:correct|right|best|better|true|answer))"
 
 
-def _concluded(name: str) -> str:
+def _concluded_pattern(name: str) -> str:
     """Return a pattern for a conclusion at the very end: "…, so B." """
     return rf"(?i:\b(?:so|thus|hence|therefore)),?\s[{_SIGNS}]{{0,12}}{name}[)\].*_`\s]{{0,8}}\Z"
 
 
-def _leading(name: str) -> str:
+def _leading_pattern(name: str) -> str:
     """Return a pattern for a name at the very beginning: alone on its line, or with a sign or "because" after it."""
     return rf"\A[{_SIGNS}]{{0,12}}{name}(?:[)\].:,*_;\-–—]|\s?[-–—]|\s?$|\s?\n|\sbecause\b)"
 
@@ -512,10 +517,10 @@ def _declared_words(text: str, by_words: Mapping[str, str]) -> str | None:
 
 def _mentioned(text: str, names: Sequence[str]) -> set[str]:
     """Return the names that stand alone in the text; "A" and "I" count only with a mark, or in a list with a name."""
-    pattern = rf"(?<![\w'’]){_name(names)}"
-    marked = rf"[(\[*`\"“]{_name(names)}[)\]*`\"”.:]"
+    pattern = rf"(?<![\w'’]){_name_pattern(names)}"
+    marked = rf"[(\[*`\"“]{_name_pattern(names)}[)\]*`\"”.:]"
     words = {_name_of(match[1], names) for match in re.finditer(pattern, text) if match[1] not in ("A", "I", "a", "i")}
-    joined = re.search(rf"(?<!\w)([AI])\s?(?:,|/|(?i:or|and))\s?{_name(names)}", text)
+    joined = re.search(rf"(?<!\w)([AI])\s?(?:,|/|(?i:or|and))\s?{_name_pattern(names)}", text)
     words |= {joined[1]} & {*names} if joined else set()
     return words | {_name_of(match[1], names) for match in re.finditer(marked, text)}
 

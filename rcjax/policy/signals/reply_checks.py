@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
-from rcjax.policy.signals.answers import INVALID, TRUNCATED, canonical_calls, canonical_json, format_calls
+from rcjax.policy.signals.answers import INVALID_MARK, TRUNCATED, canonical_calls, canonical_json, format_calls
 from rcjax.policy.signals.replies import OneReply, Reading, Reply, SignalError, last_question
 
 #: The names of checks, by example.
@@ -118,10 +118,7 @@ class ReplyCheck(OneReply):
     def reading(self, reply: Reply, verdict: Verdict, options: Mapping[str, Any] = MappingProxyType({})) -> Reading:
         """Return the answer, or the verdict's key if it has one, with the log of the verdict's confidence.
 
-        Args:
-            reply: checked reply.
-            verdict: result of the check.
-            options: options of the request: if it offers no tools, the answer of `call` is a text.
+        If the request's options offer no tools, the answer of `call` is a text.
         """
         calls = bool(reply.tool_calls or (self.kind == "call" and options.get("tools")))
         answer = self._answer(reply, verdict.value > 0, calls) if verdict.key is None else verdict.key
@@ -131,10 +128,10 @@ class ReplyCheck(OneReply):
         """Return the calls of a reply, or its text; `json` and `call` use the canonical form, and mark invalid ones."""
         if calls and self.kind != "json":
             form, text = canonical_calls(reply.tool_calls), format_calls(reply.tool_calls)
-            return form if form is not None and (valid or self.kind != "call") else INVALID + text
+            return form if form is not None and (valid or self.kind != "call") else INVALID_MARK + text
         if self.kind != "json":
             return reply.text
-        return (canonical_json(reply.text) or reply.text) if valid else INVALID + reply.text
+        return (canonical_json(reply.text) or reply.text) if valid else INVALID_MARK + reply.text
 
 
 def is_reply_check(name: str) -> bool:

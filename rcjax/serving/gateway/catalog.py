@@ -27,7 +27,7 @@ from rcjax.policy.spec import recorded_request_settings, recorded_tuning
 from rcjax.serving.billing import describe_new_period
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade, ServiceOptions
-from rcjax.serving.endpoints import THINKING, Endpoint, require_options, within_token_limit
+from rcjax.serving.endpoints import THINKING_OPTIONS, Endpoint, require_options, within_token_limit
 from rcjax.serving.exchange import ModelCaller, gather_all
 from rcjax.serving.gateway.chat_request import ChatRequest, RequestLimits
 from rcjax.serving.gateway.clients import KeyRing
@@ -38,7 +38,7 @@ from rcjax.serving.totals import Ledger, TotalsFile
 from rcjax.serving.usage import TOKEN_LIMITS
 
 #: Options that change the price of an answer: no client can replace the values of `models.toml` or the policy.
-_OPERATOR_OPTIONS = THINKING | {"service_tier"}
+_OPERATOR_OPTIONS = THINKING_OPTIONS | {"service_tier"}
 
 #: Options that no client can replace.
 FIXED_OPTIONS = _OPERATOR_OPTIONS.union(TOKEN_LIMITS)
@@ -97,7 +97,7 @@ class ServiceSettings:
         """File of the call log; None without one, or if the log goes to standard output."""
         return None if str(self.log) == "-" else self.log
 
-    def keys(self) -> tuple[str, ...]:
+    def read_keys(self) -> tuple[str, ...]:
         """Return the keys of clients from the variable. Raises ValueError if it holds none, or an invalid one."""
         if self.key_env is None:
             return ()
@@ -119,7 +119,7 @@ class ServiceSettings:
                 advice = "give --log calls.jsonl, or --ledger"
                 raise ValueError(f"{where}: its money is counted in a file beside the log: {advice}")
             return ring
-        return KeyRing.of_keys(self.keys(), models if self.open_models else ())
+        return KeyRing.of_keys(self.read_keys(), models if self.open_models else ())
 
     def make_client_totals(self) -> TotalsFile:
         """Make the clients' totals over all workers, in a file beside the log.
@@ -132,19 +132,11 @@ class ServiceSettings:
         return TotalsFile(None if self.shared_folder is None else self.shared_folder / "clients.totals")
 
     def open_log(self, observe: Callable[[str], None] | None = None) -> CallLog | None:
-        """Open the call log; None without one. Raises OSError if it cannot be opened.
-
-        Args:
-            observe: receives the outcome of each line.
-        """
+        """Open the call log, which tells `observe` the outcome of each line; None without a log. Raises OSError."""
         if self.log is None:
             return None
         return CallLog(
-            self.log_file,
-            answers=self.log_answers,
-            prompts=self.log_prompts,
-            replica=self.replica,
-            observe=observe,
+            self.log_file, answers=self.log_answers, prompts=self.log_prompts, replica=self.replica, observe=observe
         )
 
     def open_ledger(self) -> Ledger | None:
@@ -173,7 +165,7 @@ class EndpointConnections:
 
     def api_client(self, model: ModelEntry) -> openai.AsyncOpenAI:
         """Return the client of a model's endpoint. Raises ValueError for an invalid key or address."""
-        endpoint = model.base_url, model.key()
+        endpoint = model.base_url, model.read_key()
         if endpoint not in self._api_clients:
             address, query = model.address()
             self._api_clients[endpoint] = make_api_client(
@@ -228,11 +220,8 @@ class Deployment:
     @property
     def shadow_cost(self) -> ShadowCost | None:
         """The expected cost of shadow queries; None without shadow queries, and before there is a policy."""
-        return (
-            None
-            if self.is_untuned or not self.shadow_models
-            else ShadowCost.estimate(self.file_policy, self.shadow_models)
-        )
+        is_known = self.shadow_models and not self.is_untuned
+        return ShadowCost.estimate(self.file_policy, self.shadow_models) if is_known else None
 
     def describe_other_calls(self) -> Iterator[str]:
         """Yield a line on the models that answer after all models of a rung have failed, and one on shadow queries."""
@@ -326,9 +315,7 @@ class CatalogMaker:
     def read(self, before: Catalog | None = None) -> Catalog:
         """Read the policies and models from their files. Raises OSError if one cannot be read.
 
-        Args:
-            before: the last catalog, whose deployments of unchanged policies stay; a policy that had a file must still
-                have a file.
+        Unchanged policies keep the deployments of the catalog `before`. A policy that had a file must still have one.
         """
         settings = self.settings
         earlier = {} if before is None else before.policies
@@ -347,8 +334,8 @@ class CatalogMaker:
                 deployments[name] = self._deploy(name, policy, models, before)
             except ValueError as problem:
                 raise ValueError(f"{self._source_of(name, policy)}: {problem}") from None
-            period, follows = deployments[name].file_policy.period, deployments[name].cascade.money_left is not None
-            if period is not None and follows and settings.ledger is None and settings.log_file is None:
+            period, left = deployments[name].file_policy.period, deployments[name].cascade.billing.money_left
+            if period is not None and left is not None and settings.ledger is None and settings.log_file is None:
                 reason = f"its budget is for each {period.every}, and the money spent is kept beside the log"
                 raise ValueError(f"policy {name}: {reason}: give --log calls.jsonl, --ledger, or --no-follow")
         model_caller = ModelCaller(endpoints, self.log, _SLOTS_PER_REQUEST * settings.limits.concurrency, self.observe)
@@ -394,7 +381,9 @@ class CatalogMaker:
         recorded_tuning(policy)  # a fault in the record is found now, not when the policy is tuned again
         records = recorded_request_settings(policy)
         names = *policy.models, *self._shadow_models(tuned, models)
-        called = {name: self._with_recorded_options(models[name], records.get(name, {})) for name in names}
+        fixed: dict[str, Any] = {"fixed": FIXED_OPTIONS, "max_tokens": settings.limits.max_tokens}
+        options = {name: {**records.get(name, {}).get("options", {}), **models[name].options} for name in names}
+        called = {name: replace(models[name], options=options[name], **fixed) for name in names}
         period = None if policy.period is None else replace(policy.period, money=policy.period.money * settings.share)
         cascade = Cascade(
             with_following(policy, follows=policy.follows and settings.follows, period=period),
@@ -425,11 +414,6 @@ class CatalogMaker:
             observe_shadow=None if self.observe_shadow is None else partial(self.observe_shadow, name),
         )
 
-    def _with_recorded_options(self, model: ModelEntry, record: Mapping[str, Any]) -> ModelEntry:
-        """Add the options of the tuning's requests, which the file's options replace, and the limit on tokens."""
-        options = {**record.get("options", {}), **model.options}
-        return replace(model, options=options, fixed=FIXED_OPTIONS, max_tokens=self.settings.limits.max_tokens)
-
     def _shadow_models(self, policy: AbstractPolicy | None, models: Mapping[str, ModelEntry]) -> tuple[str, ...]:
         """Return the models for shadow queries besides the policy's own: the settings' and the policy's reference.
 
@@ -459,11 +443,7 @@ class CatalogMaker:
         except ValueError as problem:
             reason = str(problem).removeprefix(f"model {model.name}: ")
             raise ValueError(f"{self.settings.models_file.name}, model {model.name}: {reason}") from None
-        kept = {
-            name: value
-            for name, value in model.options.items()
-            if name.startswith("extra_") or name in _OPERATOR_OPTIONS
-        }
+        kept = {name: v for name, v in model.options.items() if name.startswith("extra_") or name in _OPERATOR_OPTIONS}
         options = within_token_limit(kept, limits.max_tokens)
         return Endpoint(client, model.upstream_model, None, options, model.price, None, fixed=FIXED_OPTIONS)
 

@@ -208,7 +208,7 @@ class RequestHandler:
         seconds = time.perf_counter() - self.start
         reason = next(iter(self._why_not_judged), None)
         billing = None if deployment is None else deployment.cascade.billing
-        self.metrics.count_request(self.request.model, result, seconds, billing, judged=self._is_judged, reason=reason)
+        self.metrics.count_request(self.request.model, result, seconds, billing, reason)
         if result.status == "failed":
             errors = [f"{call.model}: {call.error}" for call in result.calls if call.error]
             raise upstream_error(result.failure, errors)
@@ -293,7 +293,7 @@ class RequestHandler:
             finally:  # a client that disconnects still pays for the calls made
                 self.metrics.count_cost(self.request.model, math.fsum(call.cost for call in calls_of(exchanges)))
                 if deployment is not None:
-                    deployment.cascade.pay_unjudged(calls_of(exchanges), self.context.client.name)
+                    deployment.cascade.billing.pay(calls_of(exchanges), client=self.context.client.name)
         return make_result(query, "failed" if exchange.completion is None else self._status, exchange, exchanges)
 
     def _reserve_model(

@@ -16,7 +16,7 @@ from openai.types.chat import completion_create_params
 from starlette.datastructures import Headers
 from starlette.types import Receive
 
-from rcjax.policy.signals.answers import PLAIN, request_form_of, strict_json
+from rcjax.policy.signals.answers import PLAIN_FORM, ROLES, request_form_of, strict_json
 from rcjax.serving.gateway.clients import ApiError, invalid_field
 from rcjax.serving.models_file import SERVER_OPTIONS
 from rcjax.serving.openai_client import RequestMemory, request_memory
@@ -27,7 +27,7 @@ _MAX_NAME_LENGTH = 64  # characters of a field's name that a message repeats
 _QUERY, _SEGMENT = "x-rcjax-query", "x-rcjax-segment"
 
 
-def read_query_id(headers: Headers, client: str | None = None) -> str:
+def read_query_id(headers: Headers, client: str | None) -> str:
     """Return the id of a query: the id in the client's header, for labels that come later, or a random id.
 
     The client's name goes in front, so that no client can use the ids of another client.
@@ -64,14 +64,14 @@ _SERVER_FIELDS |= {"guided_regex", "include_reasoning", "json_schema", "reasonin
 _SERVER_FIELDS |= {"structured_outputs", "thinking"}
 
 #: Fields that change the cost of an answer beside its tokens: the tier, and searches, which no price covers.
-_PRICED = frozenset({"service_tier", "web_search_options"})
+_PRICED_FIELDS = frozenset({"service_tier", "web_search_options"})
 
-#: Fields that clients may send: OpenAI's except `_PRICED`, and other servers' fields that change how one answer is
-#: written. Further fields may name other models, addresses or keys.
-FIELDS = (_PARAMETERS - _PRICED) | SERVER_OPTIONS | _SERVER_FIELDS
+#: Fields that clients may send: OpenAI's except `_PRICED_FIELDS`, and other servers' fields that change how one answer
+#: is written. Further fields may name other models, addresses or keys.
+PERMITTED_FIELDS = (_PARAMETERS - _PRICED_FIELDS) | SERVER_OPTIONS | _SERVER_FIELDS
 
 #: Fields that the gateway itself handles.
-_HANDLED = frozenset({"model", "messages", "stream"})
+_HANDLED_FIELDS = frozenset({"model", "messages", "stream"})
 
 
 #: Fields that ordinary signals cannot judge, each with a test of whether its value is set.
@@ -100,9 +100,9 @@ PROVIDER_TOOLS = "provider tools"
 _CLIENT_TOOLS = ("function", "custom")
 
 #: Parts of messages that are no text.
-_PARTS = {"image_url": "images", "input_audio": "audio", "file": "files"}
+_PART_NAMES = {"image_url": "images", "input_audio": "audio", "file": "files"}
 
-_UNKNOWN = "unknown parts"
+_UNKNOWN_PART = "unknown parts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,9 @@ class ChatRequest:
         """Describe the part of the form by which it differs from the known forms."""
         if request_form_of((), self.fields) in known:
             return TOOL_RESULT
-        return OTHER_TOOLS if self.fields.get("tools") else OTHER_SCHEMA if self.request_form != PLAIN else NO_TOOLS
+        if self.fields.get("tools"):
+            return OTHER_TOOLS
+        return OTHER_SCHEMA if self.request_form != PLAIN_FORM else NO_TOOLS
 
     @property
     def logprobs(self) -> bool:
@@ -187,14 +189,14 @@ def parse_chat_request(data: Mapping[str, Any]) -> ChatRequest:
     if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
         raise invalid_field("messages", "must be a list of one or more messages, each an object")
     for index, message in enumerate(messages):
-        if message.get("role") not in _ROLES:
-            raise invalid_field(f"messages[{index}].role", f"must be {', '.join(_ROLES[:-1])} or {_ROLES[-1]}")
+        if message.get("role") not in ROLES:
+            raise invalid_field(f"messages[{index}].role", f"must be {', '.join(ROLES[:-1])} or {ROLES[-1]}")
     _require_types(data)
     options = data.get("stream_options")
     return ChatRequest(
         model=model,
         messages=messages,
-        fields={name: value for name, value in data.items() if name not in _HANDLED},
+        fields={name: value for name, value in data.items() if name not in _HANDLED_FIELDS},
         stream=bool(data.get("stream")),
         includes_usage=bool(options and options.get("include_usage")),
         parts_not_judged=tuple(dict.fromkeys(_parts_not_judged(data, messages))),
@@ -230,8 +232,6 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 _MAX_CHOICES = 128  # answers, and alternatives of a token, that a request may ask for
-
-_ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 
 _RANGES = {"temperature": (0, 2), "top_p": (0, 1), "frequency_penalty": (-2, 2), "presence_penalty": (-2, 2)}
 
@@ -305,7 +305,7 @@ def _parts_not_judged(data: Mapping[str, Any], messages: Sequence[Mapping[str, A
         for part in content if isinstance(content, list) else ():
             kind = part.get("type") if isinstance(part, dict) else None
             if kind not in ("text", "refusal"):
-                yield _PARTS.get(kind, _UNKNOWN) if isinstance(kind, str) else _UNKNOWN
+                yield _PART_NAMES.get(kind, _UNKNOWN_PART) if isinstance(kind, str) else _UNKNOWN_PART
 
 
 def require_permitted_fields(request: ChatRequest, limits: RequestLimits) -> None:
@@ -315,7 +315,7 @@ def require_permitted_fields(request: ChatRequest, limits: RequestLimits) -> Non
     """
     fields, tokens = limits.allowed_fields, limits.max_tokens
     for name, value in request.fields.items():
-        if value is not None and name not in FIELDS and name not in fields:
+        if value is not None and name not in PERMITTED_FIELDS and name not in fields:
             problem = "is not passed on by this service: its operator can permit the field (--allow-field)"
             raise invalid_field(name if len(name) <= _MAX_NAME_LENGTH else "a field", problem, "unsupported_parameter")
     tools = () if "tools" in fields else cast(Sequence[Mapping[str, object]], request.fields.get("tools") or ())
@@ -358,14 +358,14 @@ class RequestLimits:
     max_tokens: int | None = None
     """Tokens that each model may write for a request, over all its answers; None without a limit."""
     allowed_fields: frozenset[str] = frozenset()
-    """Fields that clients may send besides `FIELDS`; "tools" stands for tools that a provider runs."""
+    """Fields that clients may send besides `PERMITTED_FIELDS`; "tools" stands for tools that a provider runs."""
 
 
 class ClientLeftError(Exception):
     """The client has disconnected: nobody waits for the answer."""
 
 
-_MAX_SHADOW_SHARE = 0.25  # share of `max_in_flight`: a shadow query begins only while others keep fewer bytes
+_MAX_SHADOW_SHARE = 0.25  # of `max_in_flight`, in bytes of other shadow queries: with more, no shadow query begins
 
 
 @dataclass(slots=True, eq=False)

@@ -224,7 +224,7 @@ class KeyRing:
     anonymous: Client | None = None
 
     @classmethod
-    def of_keys(cls, keys: Iterable[str], models: Iterable[str] = ()) -> KeyRing:
+    def of_keys(cls, keys: Iterable[str], models: Iterable[str]) -> KeyRing:
         """Make a client without a name or limits for each key; without keys, an anonymous client.
 
         All of them may call the models.

@@ -79,7 +79,7 @@ class Metrics:
     Example:
         >>> metrics = Metrics()
         >>> metrics.count_refusal("invalid_api_key", 401)
-        >>> page, content_type = metrics.text()
+        >>> page, content_type = metrics.render()
         >>> [line for line in page.decode().splitlines() if line.startswith("rcjax_refused")]
         ['rcjax_refused_requests_total{reason="invalid_api_key",status="401"} 1.0']
     """
@@ -122,24 +122,14 @@ class Metrics:
     def count_reload(self, name: str, outcome: str | None) -> None:
         """Count new files for a policy.
 
-        Args:
-            name: the policy's name.
-            outcome: "taken up" if the policy changes; "refused" if any file is broken, be it the file of the models or
-                of the keys; None for the first files.
+        The outcome is "taken up" if the policy changes, "refused" if any file is broken, None for the first files.
         """
         # Both begin at 0: Prometheus sees no increase in a count that begins at 1.
         for label in ("taken up", "refused"):
             self._figure("reloads", name, label).inc(label == outcome)
 
     def count_request(
-        self,
-        name: str,
-        result: Result,
-        seconds: float,
-        billing: SharedBill | None = None,
-        *,
-        judged: bool = True,
-        reason: str | None = None,
+        self, name: str, result: Result, seconds: float, billing: SharedBill | None = None, reason: str | None = None
     ) -> None:
         """Count a request that has ended.
 
@@ -148,7 +138,6 @@ class Metrics:
             result: the result of the query.
             seconds: seconds that the whole request took.
             billing: the bill of the policy of this name, if there is one.
-            judged: whether the answer was judged.
             reason: the reason why the answer was not judged, from the gateway's own list.
         """
         model = result.model or ""
@@ -156,7 +145,7 @@ class Metrics:
             self._figure("not_judged_requests", name, reason).inc()
         self._figure("requests", name, model, result.status).inc()
         self._figure("request_seconds", name).observe(seconds)
-        for call in result.calls if judged else ():
+        for call in result.calls if result.query.handling.not_judged is None else ():
             self._figure("asked", name, call.model).inc()
             if call.model != result.model:
                 self._figure("deferrals", name, call.model).inc()
@@ -188,13 +177,8 @@ class Metrics:
         if client is not None:
             self._figure("client_requests", client, str(status)).inc()
 
-    def count_call(self, call: Call, policy: str | None = None) -> None:
-        """Count a call of a model that has ended, for a request or for a shadow query.
-
-        Args:
-            call: the call.
-            policy: name of the policy that made the call.
-        """
+    def count_call(self, call: Call, policy: str | None) -> None:
+        """Count a call that has ended, for a request or for a shadow query, and the policy that made the call."""
         model = call.model
         if policy is not None and not call.query.handling.is_beyond_policy:
             self.count_cost(policy, call.cost)
@@ -215,15 +199,10 @@ class Metrics:
         self._figure("shadow_queries", policy, outcome).inc()
 
     def count_refusal(self, reason: str, status: int) -> None:
-        """Count a request that the gateway itself answered with an error.
-
-        Args:
-            reason: one of the gateway's own words, such as "invalid_api_key", never a client's or an endpoint's.
-            status: HTTP status.
-        """
+        """Count a request that the gateway itself refused, for a reason of its own short list."""
         self._figure("refused_requests", reason, str(status)).inc()
 
-    def text(self, accept: str = "") -> tuple[bytes, str]:
+    def render(self, accept: str = "") -> tuple[bytes, str]:
         """Return (the page of all workers, its content type): OpenMetrics if the header `Accept` asks for it.
 
         This takes milliseconds, with several workers tens of milliseconds: call it in a thread.

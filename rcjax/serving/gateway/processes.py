@@ -35,13 +35,7 @@ from uvicorn.supervisors import Multiprocess
 
 from rcjax._base.files import try_lock
 from rcjax.serving.failures import CascadeWarning
-from rcjax.serving.gateway.catalog import (
-    Catalog,
-    CatalogMaker,
-    EndpointConnections,
-    ServiceSettings,
-    describe_problem,
-)
+from rcjax.serving.gateway.catalog import Catalog, CatalogMaker, EndpointConnections, ServiceSettings, describe_problem
 from rcjax.serving.gateway.metrics import METRICS_FOLDER
 from rcjax.serving.gateway.service import STOPPING, build_app
 

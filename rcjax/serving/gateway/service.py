@@ -60,7 +60,7 @@ from rcjax.serving.openai_client import fair_queue
 
 
 async def cancel_on_disconnect(work: Coroutine[Any, Any, None], receive: Receive, responder: Responder) -> None:
-    """Do the work of an answer; cancel it and raise ClientLeftError if the client disconnects before its end."""
+    """Await the work of an answer. If the client disconnects first, cancel the work and raise ClientLeftError."""
     task = asyncio.current_task()
     assert task is not None
 
@@ -412,7 +412,7 @@ async def _metrics(gateway: Gateway, request: Request) -> Response:
     if not gateway.catalog.key_ring.client_of(request.headers).metrics:
         raise ApiError(403, "this key may not see /metrics: its client needs metrics = true", "not_permitted")
     # In a thread: with many workers, the page takes a while.
-    text, kind = await asyncio.to_thread(gateway.metrics.text, request.headers.get("accept", ""))
+    text, kind = await asyncio.to_thread(gateway.metrics.render, request.headers.get("accept", ""))
     return Response(text, headers={"content-type": kind})
 
 

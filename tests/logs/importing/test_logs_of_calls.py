@@ -10,8 +10,9 @@ import polars as pl
 import pytest
 
 from rcjax.logs.errors import LogError
-from rcjax.logs.importing.api_logs import hash_query, read_messages
+from rcjax.logs.importing.api_logs import read_messages
 from rcjax.logs.importing.evaluations import ImportOptions, detect_format, import_evaluations
+from rcjax.policy.signals.answers import hash_json
 
 FILES = Path(__file__).parent / "files"
 LITELLM = FILES / "litellm" / "calls.jsonl"
@@ -244,4 +245,4 @@ def test_calls_in_the_log_of_litellm_are_answers_and_so_is_none(tmp_path):
 def test_earlier_calls_distinguish_queries():
     asked = [{"role": "assistant", "content": None, "tool_calls": [tool_call("f", "{}")]}]
     other = [{"role": "assistant", "content": None, "tool_calls": [tool_call("g", "{}")]}]
-    assert hash_query(read_messages(asked)) != hash_query(read_messages(other))
+    assert hash_json(read_messages(asked)) != hash_json(read_messages(other))

@@ -33,7 +33,7 @@ def exposed():
     metrics.count_call(make_call(error="timed out", failure_kind="timed out"), "support")
     for left in (None, 2.0):
         metrics.set_bill("support", SimpleNamespace(position=1.5, bill=object(), balance=2.0, money_left=left))
-    families = text_string_to_metric_families(metrics.text()[0].decode())
+    families = text_string_to_metric_families(metrics.render()[0].decode())
     return {sample.name: {*sample.labels} for family in families for sample in family.samples}
 
 

@@ -170,7 +170,7 @@ def test_a_fallback_needs_money_of_the_client(tmp_path):
         reply = keys.ask(service, "team-a", max_tokens=300)
         assert (reply.status, reply.json["error"]["code"]) == (502, "upstream_failed")
         assert keys.ask(service, "team-a", max_tokens=5).json["model"] == "large"
-        cost, page = service.log_rows()[-1]["cost"], service.app.state.gateway.metrics.text()[0].decode()
+        cost, page = service.log_rows()[-1]["cost"], service.app.state.gateway.metrics.render()[0].decode()
     assert f'rcjax_client_cost_total{{client="team-a"}} {cost}' in page
 
 

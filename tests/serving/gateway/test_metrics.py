@@ -24,7 +24,7 @@ def figures(metrics, name):
     """{label values in alphabetical order of the labels: value} of one figure; a value alone where it has one label."""
     return {
         values[0] if len(values) == 1 else values: value
-        for (figure, *labels), value in samples(metrics.text()[0]).items()
+        for (figure, *labels), value in samples(metrics.render()[0]).items()
         if figure == name
         for values in [tuple(value for _, value in labels)]
     }
@@ -46,8 +46,8 @@ def test_requests_are_counted_by_policy_model_and_status(metrics):
         ("failed", [make_call(text=None, logprob=None, confidence=None, error="timed out")]),
     ]:
         metrics.count_request("support", make_result(status, calls), 0.5)
-    metrics.count_request("support", make_result("not judged", [large]), 0.5, judged=False)
-    metrics.count_request("large", make_result("by name", [large]), 0.5, judged=False)
+    metrics.count_request("support", make_result("not judged", [large]), 0.5)
+    metrics.count_request("large", make_result("by name", [large]), 0.5)
     assert figures(metrics, "requests_total") == {
         ("small", "support", "answered"): 1,
         ("large", "support", "answered"): 2,
@@ -66,7 +66,7 @@ def test_requests_are_counted_by_policy_model_and_status(metrics):
 
 def test_names_are_escaped_whatever_they_hold(metrics):
     metrics.count_request('a "b" \\ c\nd é \ud800', make_result(), 0.5)
-    assert metrics.text("application/openmetrics-text")[0].isascii() is False
+    assert metrics.render("application/openmetrics-text")[0].isascii() is False
     assert figures(metrics, "request_seconds_count") == {'a "b" \\ c\nd é ?': 1}
 
 
@@ -85,7 +85,7 @@ metrics.count_request("support", make_result(calls=[make_call(), make_call("larg
 metrics.set_bill("support", SimpleNamespace(position=1.5, bill=object(), balance=2.0, money_left=None))
 if other:
     os.waitpid(other, 0)
-    sys.stdout.buffer.write(metrics.text()[0])
+    sys.stdout.buffer.write(metrics.render()[0])
 """
 
 
@@ -110,5 +110,5 @@ def test_the_id_of_an_ended_worker_may_belong_to_another_user(tmp_path, monkeypa
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "kill", kill)
-    assert metrics.text()[0] == b""
+    assert metrics.render()[0] == b""
     assert not ended.exists()
