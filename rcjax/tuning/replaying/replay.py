@@ -161,7 +161,7 @@ def _differences(log: Log) -> Log:
 
 def _percent(figure: tuple[float, float]) -> str:
     share, se = figure
-    return percent(share) if math.isnan(se) else f"{100 * share:.1f} ± {100 * se:.1f} %"
+    return percent(share) if math.isnan(se) else f"{100 * share:z.1f} ± {100 * se:.1f} %"
 
 
 _POINTS_MULTIPLE = 64  # the number of points of a frontier is rounded up to a multiple, so that few programs compile
