@@ -107,6 +107,12 @@ def test_todays_is_the_best_or_the_cheapest_within_chance_of_it(logs, wrong, tod
     assert default_today(with_accuracy(logs[0], *wrong)) == MODELS[today]
 
 
+def test_todays_has_the_fewest_errors_of_models_of_one_price(logs):
+    log = with_accuracy(logs[0], 60, 20, 19)
+    costs = np.full_like(log.query_cost, 1e-4) * (1 + 1e-12 * np.arange(3))  # equal but for rounding
+    assert default_today(dataclasses.replace(log, query_cost=costs, cost=costs.mean(0))) == MODELS[2]
+
+
 def test_the_standard_error_of_no_difference_is_that_of_one_query():
     assert paired_error(np.zeros((2, 50))).tolist() == [0.02, 0.02]
     values = np.array([1.0, 0, 0, -1, 1, 1])
