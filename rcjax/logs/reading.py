@@ -194,7 +194,7 @@ def _select_models(answers: Answers, options: ReadOptions, name: str, *, labelle
         answers = answers.select(_labelled_models(answers, options.models is not None, name, options.warn))
     if options.models is not None:
         return answers
-    order = np.lexsort((answers.models, mean_cost(answers.matrix("cost", 0.0), answers.answered)))
+    order = np.lexsort((np.array(answers.models), mean_cost(answers.matrix("cost", 0.0), answers.answered)))
     return answers.select([answers.models[i] for i in order])
 
 
