@@ -30,8 +30,6 @@ from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
 from rcjax._base.figures import (
     Z_ONE_SIDED_95,
     Money,
@@ -265,8 +263,9 @@ def _compare(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log, lam: 
     where = f"{'back ' * is_nearer}within" if becomes <= most else "nearer to" if is_nearer else "over"
     se, saving = float(paired_error(before)), None
     if was <= most and target.name != "budget" and spec.confidence is None:
-        share = 1 - new.spent.mean() / max(old.spent.mean(), np.finfo(float).tiny)
-        saving = LimitSaving(float(share), becomes - was, most - was, se)
+        bill, new_bill = float(old.spent.mean()), float(new.spent.mean())
+        share = (bill - new_bill) / (bill or new_bill or 1.0)
+        saving = LimitSaving(share, becomes - was, most - was, se)
     return Replacement(
         improvement,
         exceeded_limit=target.describe(error_kind, rival) if is_nearer else "",
