@@ -409,9 +409,12 @@ class DecisionGrounds(NamedTuple):
 
     def _chance(self, finding: Finding) -> str:
         """Return the p-value of a figure beyond its limit, in brackets, and the adjusted one if that decides."""
+        limits = finding.kind.limits
         if finding.p_value is None or finding.adjusted_p is None or finding.verdict == "fine":
             return ""
-        limit = format_figure(finding.kind.limits.doubtful, finding.kind.unit)
+        if finding.figure <= limits.doubtful:  # doubtful, as the queries are few
+            return ""
+        limit = format_figure(limits.doubtful, finding.kind.unit)
         above = "" if finding.name in ("difference", "worst difference") else f"above the limit of {limit}, "
         alone, tests = f"{above}p = {finding.p_value:.2g}", count(len(self.findings), "test")
         adjusted = f"; {finding.adjusted_p:.2g} adjusted for {tests}"
