@@ -35,6 +35,7 @@ from rcjax.cli.inputs import (
     read_for,
     require_outputs,
     require_plausible_prices,
+    sort_by_time,
     with_budget_per_query,
 )
 from rcjax.cli.options import AsJson, InUse, LogFile, LogOptions, Model, Output, PolicyFile
@@ -84,7 +85,7 @@ def evaluate(
         tuned, notes = load_tuned(policy_or_frontier, frontiers=True), list[str]()
         if isinstance(tuned, AbstractPolicy):
             tuned, notes = with_budget_per_query(tuned, log)
-        data = read_for(tuned, log, options)
+        data = sort_by_time(read_for(tuned, log, options), log)
     with steps("replaying"):
         document, remarks = _evaluation(tuned, data)
     notes += remarks
