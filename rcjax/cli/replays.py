@@ -164,8 +164,10 @@ def _advise_next(
 
 
 def _single_models(log: Log) -> dict[str, dict[str, float]]:
+    from rcjax.model.label_outcomes import corrected_log
     from rcjax.tuning.replaying.comparing import single_model_errors
 
+    log = corrected_log(log)
     figures = zip(log.models, single_model_errors(log).tolist(), log.comparable.single_cost.tolist(), strict=True)
     return {name: {"error": error, "cost": cost} for name, error, cost in figures}
 

@@ -140,7 +140,7 @@ def take_shared_queries(log: Log, subjects: Sequence[ModelOrPolicy]) -> Log:
 
     Raises LogError if the log lacks a model, or no query has the answers of all models.
     """
-    log = corrected_log(_select_models(log, subjects))
+    log = _select_models(corrected_log(log), subjects)
     return log if log.complete.all() else log.take(log.complete)
 
 

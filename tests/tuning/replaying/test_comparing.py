@@ -4,8 +4,10 @@ import dataclasses
 
 import numpy as np
 import pytest
+from helpers.judged_logs import judged_log
 
 import rcjax
+from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.bills import Bill
 from rcjax.policy.comparison import IN_SERVICE
 from rcjax.solving.frontier.points import position_weights
@@ -92,6 +94,16 @@ def test_the_best_single_model_costs_no_more_than_the_money(logs):
     for money in (*costs, 0.0, 1.0):
         best = max((right[j], MODELS[j]) for j in range(3) if costs[j] <= max(money, costs.min()) * (1 + 1e-9))[1]
         assert best_single_for(log, float(money)) == best
+
+
+def test_a_partly_labelled_log_gives_a_model_one_error_beside_any_other():
+    log = judged_log(600, 80, by_answer=True)
+    errors = 1 - np.asarray(corrected_log(log).correct, float).mean(0)
+    policy = rcjax.tune(log, error_cost=1e-9, intervals=False).policy  # the cheapest model alone
+    assert policy.models == log.models[:1]
+    assert float(rcjax.replay(policy, log).error) == pytest.approx(errors[0])
+    found = compare_policy(policy, log, log.models[2])
+    assert (found.error, found.today.error) == pytest.approx((errors[0], errors[2]))
 
 
 def with_accuracy(log, *wrong):
