@@ -188,8 +188,12 @@ def describe_missing_confidences(answers: Iterable[tuple[str, float | None]]) ->
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """Return a share as a percentage."""
-    return "–" if share is None or math.isnan(share) else f"{in_points(share):.{digits}f} %"
+    """Return a share as a percentage.
+
+    >>> percent(0.123), percent(-1e-17)
+    ('12.3 %', '0.0 %')
+    """
+    return "–" if share is None or math.isnan(share) else f"{in_points(share):z.{digits}f} %"
 
 
 def distinct_percentages(*shares: float) -> tuple[str, ...]:
@@ -226,7 +230,7 @@ def format_figure(value: float | None, unit: str) -> str:
     if value is None or math.isnan(value):
         return "–"
     if unit == "points":
-        return f"{in_points(value):.1f} points"
+        return f"{in_points(value):z.1f} points"
     return percent(value) if unit == "share" else format_number(value, 2) if value < 1 else f"{value:,.0f}"
 
 

@@ -366,7 +366,15 @@ def read_pair(log: Path, test: Path | None, **options: Any) -> tuple[Log, Log | 
     """Read a log and, if it is given, a second log of the same models."""
     first = read_log(log, **options)
     options |= {"models": first.models, "answers": None}  # the file of answers belongs to the first log
-    return first, read_log(test, **options) if test else None
+    return first, sort_by_time(read_log(test, **options), test) if test else None
+
+
+def sort_by_time(log: Log, path: Path) -> Log:
+    """Sort the queries of a log by the column time of its file, if there is one, as a policy follows its bill."""
+    from rcjax.logs.reading import with_times
+    from rcjax.tuning.diagnostics.weeks import in_order
+
+    return dataclasses.replace(in_order(with_times(log, path)), time=None)
 
 
 # Files of `rcjax tune`, and logs for them.

@@ -35,6 +35,7 @@ from rcjax.cli.inputs import (
     read_for,
     require_outputs,
     require_plausible_prices,
+    sort_by_time,
     with_budget_per_query,
 )
 from rcjax.cli.options import AsJson, InUse, LogFile, LogOptions, Model, Output, PolicyFile
@@ -84,7 +85,7 @@ def evaluate(
         tuned, notes = load_tuned(policy_or_frontier, frontiers=True), list[str]()
         if isinstance(tuned, AbstractPolicy):
             tuned, notes = with_budget_per_query(tuned, log)
-        data = read_for(tuned, log, options)
+        data = sort_by_time(read_for(tuned, log, options), log)
     with steps("replaying"):
         document, remarks = _evaluation(tuned, data)
     notes += remarks
@@ -163,8 +164,10 @@ def _advise_next(
 
 
 def _single_models(log: Log) -> dict[str, dict[str, float]]:
+    from rcjax.model.label_outcomes import corrected_log
     from rcjax.tuning.replaying.comparing import single_model_errors
 
+    log = corrected_log(log)
     figures = zip(log.models, single_model_errors(log).tolist(), log.comparable.single_cost.tolist(), strict=True)
     return {name: {"error": error, "cost": cost} for name, error, cost in figures}
 

@@ -84,7 +84,7 @@ def read_log(
         prices: prices of tokens, in place of a column `cost`: anything that `read_prices` takes. A model without a
             price has the costs of that column, and a `PricesWarning` names it.
         models: the models to keep, in this order, at least one; by default all, at least two, sorted by mean cost, ties
-            by first appearance.
+            by name.
         task: "choice" or "generation": the task of the models, and so the meaning of the raw confidence.
         labels: a file or dataframe with columns `query`, `model`, `correct` (and `sample`, if the log has it), or with
             `query` and `answer`. The latter holds right answers, which the log's column `answer` must equal apart from
@@ -184,7 +184,7 @@ def _warn_of_gaps(log: Log, warn: Warn) -> None:
 
 
 def _select_models(answers: Answers, options: ReadOptions, name: str, *, labelled: bool) -> Answers:
-    """Select the usable models of a log, by rising cost unless the user named models.
+    """Select the usable models of a log, by rising cost, ties by name, unless the user named models.
 
     If `labelled`, a usable model has labels. Raises LogError if a named model is not usable, or if too few are left.
     """
@@ -194,7 +194,7 @@ def _select_models(answers: Answers, options: ReadOptions, name: str, *, labelle
         answers = answers.select(_labelled_models(answers, options.models is not None, name, options.warn))
     if options.models is not None:
         return answers
-    order = np.argsort(mean_cost(answers.matrix("cost", 0.0), answers.answered), kind="stable")
+    order = np.lexsort((np.array(answers.models), mean_cost(answers.matrix("cost", 0.0), answers.answered)))
     return answers.select([answers.models[i] for i in order])
 
 

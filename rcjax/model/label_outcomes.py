@@ -68,7 +68,7 @@ class FeatureScale(NamedTuple):
         bounded = np.clip(raw, low, high)
         centre = np.where(answered, bounded, 0.0).sum(0) / count
         spread = np.sqrt((np.where(answered, bounded - centre, 0.0) ** 2).sum(0) / count)
-        return cls(low, high, centre, np.where(spread > 0, spread, 1.0))
+        return cls(low, high, centre, np.where(high > low, spread, 1.0))
 
     def standardise(self, raw: np.ndarray) -> np.ndarray:
         """Standardise ξ (n, k); missing answers become 0."""

@@ -175,7 +175,8 @@ class ShadowCost(NamedTuple):
         has_cost = policy.expected.get("cost") is not None  # a policy made by hand may have none
         by_policy = figure_at(policy.rung_costs, policy.position) if has_cost else 0.0
         every = math.fsum(known[name] for name in models if name in known)
-        return cls(max(every - by_policy, 0.0), by_policy, tuple(name for name in models if name not in known))
+        more = every - by_policy if every > by_policy * (1 + 1e-9) else 0.0  # not a rounding error
+        return cls(more, by_policy, tuple(name for name in models if name not in known))
 
     def describe(self, shadow: float | ShadowRate) -> str:
         """Describe the cost in words, for a share or a rate of shadow queries.

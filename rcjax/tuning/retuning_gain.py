@@ -16,7 +16,7 @@ from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, Tuning, recorded_count, recorded_tuning
 from rcjax.solving.frontier.frontier import make_frontier
 from rcjax.solving.frontier.points import LossTerms, Points, Policies, policies_from_rules
-from rcjax.tuning.cross_validation import ENOUGH_QUERIES, Gain
+from rcjax.tuning.cross_validation import ENOUGH_QUERIES, Gain, sort_by_name
 from rcjax.tuning.replaying.replay import replay_queries
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
 from rcjax.tuning.search import make_search
@@ -98,7 +98,7 @@ def held_out_gain(policy: AbstractPolicy, log: Log, seed: int = 0) -> RetuningGa
     tuning, lam, *_ = retuning_terms(policy, log)
     if lam is None or tuning.spec.max_seconds is not None:
         return None
-    log = with_carried_queries(policy, log.select(tuning.models))
+    log = sort_by_name(with_carried_queries(policy, log.select(tuning.models)))
     complete = np.flatnonzero(log.complete)
     if len(complete) < MIN_QUERIES_FOR_GAIN:
         return None

@@ -195,6 +195,8 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
         policy = frontier.ladder(float(differences.position[place]), Target("match", margin))
         notes = _note_added_margins(spec.today, log) + _note_cheaper(differences, place, log, spec)
         return TargetPolicy(policy, notes=notes)
+    if not differences.is_cheaper.any():
+        return _keep_today(frontier, log, spec, "no policy costs less: log cheaper models")
     needed = differences.labels_needed(margin)
     noun = "query" if log.hand_labels is None else "labelled query"
     why = f"no cheaper policy is shown to keep to {format_points(margin)} on {count(differences.queries, noun)}"

@@ -37,7 +37,13 @@ from rcjax.policy.spec import (
 from rcjax.solving.frontier.frontier import Frontier, InfeasibleError, over_budget_message
 from rcjax.tuning.bootstrapping import REPLICATES, bootstrap
 from rcjax.tuning.certify import Certificate, hold_out
-from rcjax.tuning.cross_validation import CandidateSet, CrossValidation, held_out_confidence, sample_queries
+from rcjax.tuning.cross_validation import (
+    CandidateSet,
+    CrossValidation,
+    held_out_confidence,
+    sample_queries,
+    sort_by_name,
+)
 from rcjax.tuning.replaying.comparing import (
     ModelOrPolicy,
     best_single_for,
@@ -303,6 +309,7 @@ def tune_in_stages(
         advice = f"add them with rcjax.logs.with_segments(log, source, {spec.segment!r})"
         raise LogError(f"{log.source}: the log has no segments: {advice}")
     is_today_default = spec.today is None
+    log, held_out = sort_by_name(log), None if held_out is None else sort_by_name(held_out)
     if spec.confidence is not None:
         log, held_out = hold_out(log, held_out, spec)
     spec = dataclasses.replace(spec, today=resolve_today(log, spec.today))  # before the held-out queries are seen

@@ -78,6 +78,17 @@ def test_the_comparison_is_on_the_weeks_that_are_checked(folder, tmp_path):
     assert (found["window"]["weeks"], found["n_queries"], found["comparison"]["n_queries"]) == (8, 112, 112)
 
 
+def test_evaluate_follows_the_bill_in_the_order_of_time(folder, tmp_path):
+    first, *rows = (folder / "fresh.csv").read_text().splitlines()
+    dated = [f"{row},{1.7e9 + int(row.split(',')[0])}" for row in rows]
+    found = []
+    for number, lines in enumerate((dated, dated[::-1])):
+        (tmp_path / f"{number}.csv").write_text("\n".join([f"{first},time", *lines]) + "\n")
+        result = run("evaluate", folder / "ladder.json", tmp_path / f"{number}.csv", "--json")
+        found.append(json.loads(result.stdout)["check"]["followed"])
+    assert found[0] == pytest.approx(found[1])
+
+
 def test_a_drifted_policy_has_status_1_and_comes_with_advice(folder):
     result = run("check", folder / "policy.json", folder / "dear.csv", "--no-retuning")
     assert result.exit_code == 1, (result.stderr, result.exception)

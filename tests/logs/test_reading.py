@@ -84,8 +84,9 @@ def test_every_kind_of_source_gives_the_same_log(kind, tmp_path):
     assert log.source == expected.get(kind, str(path) if kind not in frames else log.source)
 
 
-def test_equal_costs_keep_the_order_of_appearance():
-    assert read_log(costed().with_columns(cost=0.1)).models == ("large", "small")
+def test_the_order_of_rows_does_not_order_models_of_equal_cost():
+    for frame in (costed(), costed().reverse()):
+        assert read_log(frame.with_columns(cost=0.1)).models == ("large", "small")
 
 
 def test_whole_number_ids_are_ints_and_others_stay_strings():

@@ -7,7 +7,7 @@ from scipy import optimize, special
 
 import rcjax
 from rcjax.model.calibration import transform_confidence
-from rcjax.model.label_outcomes import LabelRegression
+from rcjax.model.label_outcomes import FeatureScale, LabelRegression
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -80,3 +80,9 @@ def test_another_log_uses_the_scale_of_the_training_log():
     regression = LabelRegression.fit(log)
     rows = np.array([5, 17, 40])
     assert regression.predict(log.take(rows))[0] == pytest.approx(regression.predict(log)[0][rows], abs=1e-12)
+
+
+@pytest.mark.parametrize("value", [0.1, 0.7, -1.3, 2.2, 3.1])
+def test_one_confidence_is_no_feature(value):
+    raw = np.full((300, 1), value)
+    assert FeatureScale.measure(raw).standardise(raw) == pytest.approx(0, abs=1e-12)

@@ -93,6 +93,8 @@ def test_a_shadow_query_costs_the_calls_that_the_policy_would_not_make():
     assert cost == (pytest.approx(0.02 + 0.05 + 0.3 - 0.1), pytest.approx(0.1), ("huge",))  # of 0.8 · 0.05 + 0.2 · 0.3
     assert cost.to_json(0.05)["share_of_bill"] == pytest.approx(0.05 * 2.7)
     assert cost.describe(0.05).endswith("13.5 % on top of what the policy costs, and what huge costs")
+    bill = replace(LADDER.rungs[-1], cost={"large": 0.1}, expected={"cost": 0.1 * (1 - 4e-16)})
+    assert ShadowCost.estimate(bill, ("large",)).query == 0  # no rounding error
 
 
 def test_money_for_a_period_pays_shadow_calls_and_a_budget_per_query_does_not():

@@ -71,6 +71,12 @@ def test_todays_stays_with_advice_if_no_cheaper_policy_keeps_to_the_margin(log):
     assert re.fullmatch(f"keep {BEST} alone{kept}", tuned.advice)
 
 
+def test_no_cheaper_policy_is_hoped_for_if_there_is_none(log):
+    for today in (log, dataclasses.replace(log, query_cost=0 * log.query_cost).take(slice(None))):
+        tuned = rcjax.tune(today, match=0.01, today=MODELS[0], intervals=False)
+        assert "today's stays: no policy costs less: log cheaper models" in tuned.notes
+
+
 def test_the_number_of_labels_that_might_show_a_cheaper_policy():
     one = np.ones(3)
     found = TodayDifferences(

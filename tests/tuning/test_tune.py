@@ -44,6 +44,15 @@ def test_the_policy_is_that_of_the_frontier(log, target):
     assert tuned.policy.expected["cost"] == pytest.approx(float(rcjax.replay(tuned.policy, log).spent), rel=1e-9)
 
 
+def test_the_order_of_the_queries_changes_no_figure(log):
+    """Figures by random draws, too: intervals, and the half that a guarantee is tested on."""
+    for options in ({}, {"confidence": 0.9}):
+        logs = log, log.take(slice(None, None, -1))
+        tuned, reversed_ = (rcjax.tune(each, max_error=0.4, **options) for each in logs)
+        assert tuned.policy.expected == pytest.approx(reversed_.policy.expected, rel=1e-9)
+        assert tuned.policy.provenance["kept_sample"] == reversed_.policy.provenance["kept_sample"]
+
+
 def test_the_bill_of_today_has_no_question_that_today_does_not_ask(log):
     """Of what an answer costs a half is a second question, how sure the model is: nobody asks a model alone."""
     asked = dataclasses.replace(log, query_cost=2 * log.query_cost, signal_cost=log.query_cost, cost=2 * log.cost)

@@ -45,7 +45,8 @@ def calibration_test(
     >>> bool(test.p_value > 0.05), bool(0.03 < test.by_chance < 0.07)
     (True, True)
     """
-    confidence, correct = np.asarray(confidence), np.asarray(correct)
+    order = np.lexsort((correct, confidence))  # so that the draws do not depend on the order of the queries
+    confidence, correct = np.asarray(confidence)[order], np.asarray(correct)[order]
     bins, n = decile_bins(confidence), len(confidence)
     gap = correct.astype(float) - confidence
     signs = np.issubdtype(correct.dtype, np.floating)

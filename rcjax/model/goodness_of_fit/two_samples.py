@@ -131,6 +131,9 @@ def _tail(z: float, skewness: float) -> float:
     return float(np.clip(tail, _MIN_P_VALUE, 1.0))
 
 
+_ROUNDING = 1e-9  # share of the largest variance, below which a variance may be a rounding error
+
+
 def calibration_change(before: tuple[np.ndarray, np.ndarray], now: tuple[np.ndarray, np.ndarray]) -> Change:
     """Test for a change of calibration by the χ² of (y − p, (y − p)·p), with two degrees of freedom.
 
@@ -154,11 +157,12 @@ def calibration_change(before: tuple[np.ndarray, np.ndarray], now: tuple[np.ndar
     pooled = np.concatenate(scores)
     gap = scores[1].mean(0) - scores[0].mean(0)
     variance = np.cov(pooled.T) * (1 / sizes[0] + 1 / sizes[1])
-    rank = int(np.linalg.matrix_rank(variance, hermitian=True)) if np.isfinite(variance).all() else 0
-    if rank == 0:
+    if not (np.isfinite(variance).all() and variance.any()):
         return Change(0.0, 1.0)
-    figure = float(gap @ np.linalg.pinv(variance, hermitian=True) @ gap)
-    return Change(figure, float(chdtrc(rank, figure)))
+    along, directions = np.linalg.eigh(variance)
+    kept = along > _ROUNDING * along.max()  # if p does not vary, there is one direction, and rounding errors beside it
+    figure = float(((gap @ directions)[kept] ** 2 / along[kept]).sum())
+    return Change(figure, float(chdtrc(kept.sum(), figure)))
 
 
 def distribution_change(before: np.ndarray, now: np.ndarray) -> Change:

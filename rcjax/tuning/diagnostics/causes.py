@@ -144,4 +144,5 @@ def _replace_changed(cause: Cause, compared: Sequence[Comparison], todays: Seque
     rivals = [rival for rival in rivals if rival.name not in cause.models and rival.cost <= most]
     best = max(rivals, key=lambda rival: rival.error_difference, default=None)
     instead = "keep the policy" if best is None or best.error_difference <= 0 else f"use {best.subject}"
-    return f"until {join_names(sorted(cause.models))} is mended, {instead}"
+    are = "is" if len(cause.models) == 1 else "are"
+    return f"until {join_names(sorted(cause.models))} {are} mended, {instead}"

@@ -30,8 +30,6 @@ from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
 from rcjax._base.figures import (
     Z_ONE_SIDED_95,
     Money,
@@ -267,8 +265,9 @@ def _compare(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log, lam: 
     where = f"{'back ' * is_nearer}within" if becomes <= most else "nearer to" if is_nearer else "over"
     se, saving = float(paired_error(before)), None
     if was <= most and target.name != "budget" and spec.confidence is None:
-        share = 1 - new.spent.mean() / max(old.spent.mean(), np.finfo(float).tiny)
-        saving = LimitSaving(float(share), becomes - was, most - was, se)
+        bill, new_bill = float(old.spent.mean()), float(new.spent.mean())
+        share = (bill - new_bill) / (bill or new_bill or 1.0)
+        saving = LimitSaving(share, becomes - was, most - was, se)
     return Replacement(
         improvement,
         exceeded_limit=target.describe(error_kind, rival) if is_nearer else "",
@@ -415,9 +414,12 @@ class DecisionGrounds(NamedTuple):
 
     def _chance(self, finding: Finding) -> str:
         """Return the p-value of a figure beyond its limit, in brackets, and the adjusted one if that decides."""
+        limits = finding.kind.limits
         if finding.p_value is None or finding.adjusted_p is None or finding.verdict == "fine":
             return ""
-        limit = format_figure(finding.kind.limits.doubtful, finding.kind.unit)
+        if finding.figure <= limits.doubtful:  # doubtful, as the queries are few
+            return ""
+        limit = format_figure(limits.doubtful, finding.kind.unit)
         above = "" if finding.name in ("difference", "worst difference") else f"above the limit of {limit}, "
         alone, tests = f"{above}p = {finding.p_value:.2g}", count(len(self.findings), "test")
         adjusted = f"; {finding.adjusted_p:.2g} adjusted for {tests}"

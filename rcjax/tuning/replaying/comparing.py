@@ -140,7 +140,7 @@ def take_shared_queries(log: Log, subjects: Sequence[ModelOrPolicy]) -> Log:
 
     Raises LogError if the log lacks a model, or no query has the answers of all models.
     """
-    log = corrected_log(_select_models(log, subjects))
+    log = _select_models(corrected_log(log), subjects)
     return log if log.complete.all() else log.take(log.complete)
 
 
@@ -159,7 +159,8 @@ def default_today(log: Log) -> str:
     """Return the default for today's model: the reference of the log, or a model by the one-standard-error rule.
 
     The rule chooses the cheapest model whose error is within one paired standard error of the least error (Breiman,
-    Friedman, Olshen & Stone 1984, "Classification and Regression Trees", section 3.4.3).
+    Friedman, Olshen & Stone 1984, "Classification and Regression Trees", section 3.4.3); of equally cheap ones, the
+    model with the fewest errors.
 
     >>> import rcjax
     >>> default_today(rcjax.sample_log(600, seed=0))
@@ -174,7 +175,8 @@ def default_today(log: Log) -> str:
     right = np.asarray(corrected_log(log).take(log.complete).correct, float)
     error = paired_error((right[:, best, None] - right).T) * (1 + _ROUNDING)
     alike = (errors - errors[best] <= error) | (np.arange(len(errors)) == best)
-    return log.models[int(np.where(alike, np.asarray(log.comparable.single_cost, float), np.inf).argmin())]
+    cost = np.where(alike, np.asarray(log.comparable.single_cost, float), np.inf)
+    return log.models[int(np.where(cost <= cost.min() * (1 + _ROUNDING), errors, np.inf).argmin())]
 
 
 def best_single_for(log: Log, money: float) -> str:

@@ -143,3 +143,11 @@ def test_lists_are_samples_and_empty_samples_are_refused():
     assert calibration_test([0.5, 0.6], [1, 0], np.random.default_rng(0)).error == pytest.approx(0.55)
     with pytest.raises(ValueError, match="confidence is empty"):
         reliability_curve([], [])
+
+
+def test_the_order_of_the_queries_changes_no_p_value():
+    rng = np.random.default_rng(3)
+    confidence = rng.uniform(size=100).round(1)
+    correct, order = rng.uniform(size=100) < confidence, rng.permutation(100)
+    tests = [calibration_test(confidence[rows], correct[rows], np.random.default_rng(0), 50) for rows in (order, ...)]
+    assert tests[0] == pytest.approx(tests[1])

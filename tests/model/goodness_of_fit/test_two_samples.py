@@ -121,6 +121,16 @@ def test_a_changed_calibration_is_seen_and_an_unchanged_one_is_not():
     assert calibration_change(one, one).p_value == 1
 
 
+def test_a_model_of_one_confidence_is_tested_in_one_direction():
+    rng = np.random.default_rng(0)
+    y, z = rng.random(300) < 0.7, rng.random(300) < 0.8
+    p = np.full(300, 0.7)
+    gap, variance = z.mean() - y.mean(), np.cov(np.concatenate([y, z]))
+    for order in (rng.permutation(300) for _ in range(5)):
+        found = calibration_change((p, y[order]), (p, z))
+        assert found.figure == pytest.approx(gap**2 / (variance / 150), rel=1e-9)
+
+
 @settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
 def test_holm_rejects_step_by_step(p_values):

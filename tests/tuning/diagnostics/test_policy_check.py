@@ -61,6 +61,8 @@ def test_sixteen_queries_show_neither_a_drift_nor_a_kept_promise(policy, logs):
     assert (found.drifted, found.decision.state) == (False, "doubtful")
     assert "the 16 queries of this log are too few to tell" in found.decision.sentence
     assert found.decision.advice == "log and label more queries, then check all together"
+    log = dataclasses.replace(logs[1], correct=jnp.ones_like(logs[1].correct)).take(slice(16))
+    assert "above the limit" not in check(policy, log).decision.sentence  # fewer errors than expected
 
 
 @pytest.mark.parametrize(

@@ -269,6 +269,15 @@ def test_a_policy_over_its_limit_by_more_than_chance_is_replaced_by_one_nearer_t
     assert not dataclasses.replace(found[0.1], faults=("the log is biased",)).replaces(broken=False)
 
 
+def test_a_policy_that_costs_nothing_is_not_replaced_for_money(policy, asked, tmp_path):
+    log = read(tmp_path / "free", asked)
+    free = dataclasses.replace(log, query_cost=0 * log.query_cost).take(slice(None))
+    dear = with_provenance(policy, tuning={**policy.provenance["tuning"], "max_error": 0.15})
+    judged = assess_replacement(dear, policy, free, free)
+    assert judged.saving.saved_share == 0
+    assert not judged.replaces(broken=False)
+
+
 def test_a_policy_far_within_its_limit_is_replaced_by_a_cheaper_one_within_it(policy, asked, tmp_path):
     """At the price of an error that a dear policy implies, the cheaper one is worse: it was refused."""
     log = read(tmp_path / "within", asked)

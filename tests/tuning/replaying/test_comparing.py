@@ -4,8 +4,10 @@ import dataclasses
 
 import numpy as np
 import pytest
+from helpers.judged_logs import judged_log
 
 import rcjax
+from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.bills import Bill
 from rcjax.policy.comparison import IN_SERVICE
 from rcjax.solving.frontier.points import position_weights
@@ -94,6 +96,16 @@ def test_the_best_single_model_costs_no_more_than_the_money(logs):
         assert best_single_for(log, float(money)) == best
 
 
+def test_a_partly_labelled_log_gives_a_model_one_error_beside_any_other():
+    log = judged_log(600, 80, by_answer=True)
+    errors = 1 - np.asarray(corrected_log(log).correct, float).mean(0)
+    policy = rcjax.tune(log, error_cost=1e-9, intervals=False).policy  # the cheapest model alone
+    assert policy.models == log.models[:1]
+    assert float(rcjax.replay(policy, log).error) == pytest.approx(errors[0])
+    found = compare_policy(policy, log, log.models[2])
+    assert (found.error, found.today.error) == pytest.approx((errors[0], errors[2]))
+
+
 def with_accuracy(log, *wrong):
     """The log, whose models err on their first so many queries."""
     correct = np.arange(log.n_queries)[:, None] >= np.array(wrong)
@@ -105,6 +117,12 @@ def with_accuracy(log, *wrong):
 )
 def test_todays_is_the_best_or_the_cheapest_within_chance_of_it(logs, wrong, today):
     assert default_today(with_accuracy(logs[0], *wrong)) == MODELS[today]
+
+
+def test_todays_has_the_fewest_errors_of_models_of_one_price(logs):
+    log = with_accuracy(logs[0], 60, 20, 19)
+    costs = np.full_like(log.query_cost, 1e-4) * (1 + 1e-12 * np.arange(3))  # equal but for rounding
+    assert default_today(dataclasses.replace(log, query_cost=costs, cost=costs.mean(0))) == MODELS[2]
 
 
 def test_the_standard_error_of_no_difference_is_that_of_one_query():
