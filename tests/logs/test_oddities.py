@@ -67,13 +67,13 @@ def test_few_queries_and_a_confidence_that_never_varies_are_doubtful_and_not_ref
 
 
 def test_reading_warns_once_of_a_log_without_confidences():
-    rows = [(i, model, i % 3 > 0, 1.0, "x") for i in range(100) for model in ("small", "large")]
+    rows = [(i, model, i % 3 > 0, float(len(model)), "x") for i in range(100) for model in ("tiny", "large")]
     frame = pl.DataFrame(rows, ["query", "model", "correct", "cost", "answer"], orient="row")
     with pytest.warns(NoConfidenceWarning, match="only whether models agree counts"):
         log = rcjax.read_log(frame)
     assert [*describe_doubts(log)] == []
     assert [told.split(" is ")[0] for told in describe_doubts(dataclasses.replace(log, answer=None))] == [
-        "the confidence of small"
+        "the confidence of tiny"
     ]
 
 
