@@ -226,6 +226,7 @@ class Frontier:
         costs, prices = np.asarray(self.model.cost), self.model.prices or {}
         lam = float(np.asarray(self.lam)[index])
         abstain_price = {} if self.abstention is None else {"abstain_price": self.abstain_price}
+        figures = ((name, np.asarray(column)[index]) for name, column in self._figures.items())
         ends: dict[str, Any] = {}
         if self.bands is not None:
             for name in ("error", "cost"):
@@ -238,9 +239,8 @@ class Frontier:
             cost={name: float(costs[j]) for name, j in columns.items()},
             prices={name: prices[name] for name in columns if name in prices} or None,
             expected={
-                **{name: float(np.asarray(column)[index]) for name, column in self._figures.items()},
-                # Quadrature may put an error outside [0, 1] by 1e-4.
-                "error": float(np.clip(np.asarray(self.error)[index], 0.0, 1.0)),
+                # Quadrature may put a share outside [0, 1] by 1e-4.
+                **{name: float(np.clip(column, 0.0, None if name == "cost" else 1.0)) for name, column in figures},
                 "lam": lam,
                 "error_cost": 1 / lam if lam > 0 else None,
                 **abstain_price,

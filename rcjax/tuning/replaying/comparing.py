@@ -165,8 +165,9 @@ def default_today(log: Log) -> str:
     >>> default_today(rcjax.sample_log(600, seed=0))
     'llama3.1-70b'
     """
-    if log.reference is not None and log.reference.counts == "differences":
-        return log.reference.model
+    reference = log.reference
+    if reference is not None and reference.counts == "differences" and reference.model in log.models:
+        return reference.model
     errors = single_model_errors(log)
     best = int(errors.argmin())
     if not log.complete.any():

@@ -85,11 +85,12 @@ def _effective_labels(replayed: Replay, log: Log) -> np.ndarray:
 
     The number is n / Σ sⱼ/πⱼ: model j gives a share sⱼ of the answers, which are labelled with a probability of πⱼ.
     """
-    columns = [log.models.index(name) for name in replayed.models]
+    places = [place for place, name in enumerate(replayed.models) if name in log.models]  # others answer no query
+    columns = [log.models.index(replayed.models[place]) for place in places]
     of_model = np.maximum(log.labelled[:, columns].sum(0), 1)
     answered = np.asarray(log.answered)[:, columns].sum(0)
     chance = np.minimum(of_model / np.maximum(answered, 1), 1.0)
-    share = np.asarray(replayed.share, float)
+    share = np.asarray(replayed.share, float)[..., places]
     part = (share / chance).sum(-1) / np.maximum(share.sum(-1), 1e-9)
     return replayed.n_queries / np.maximum(part, 1.0)
 

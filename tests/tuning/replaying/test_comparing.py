@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import rcjax
+from rcjax.policy import Reference
 from rcjax.policy.bills import Bill
 from rcjax.policy.comparison import IN_SERVICE
 from rcjax.solving.frontier.points import position_weights
@@ -105,6 +106,12 @@ def with_accuracy(log, *wrong):
 )
 def test_todays_is_the_best_or_the_cheapest_within_chance_of_it(logs, wrong, today):
     assert default_today(with_accuracy(logs[0], *wrong)) == MODELS[today]
+
+
+def test_todays_is_the_reference_of_a_log_that_has_its_answers(logs):
+    log = dataclasses.replace(with_accuracy(logs[0], 19, 20, 19), reference=Reference(MODELS[2], counts="differences"))
+    assert default_today(log) == MODELS[2]
+    assert default_today(log.select(MODELS[:2])) == MODELS[0]
 
 
 def test_the_standard_error_of_no_difference_is_that_of_one_query():
