@@ -33,7 +33,14 @@ from rcjax.model.label_outcomes import (
 from rcjax.policy.ladder import position_at
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.points import LossTerms, Policies, lam_range, position_weights, safe_log
-from rcjax.tuning.candidate_scores import Blending, CalibratedRows, TrainingRows, score_candidates, split_by_agreement
+from rcjax.tuning.candidate_scores import (
+    Blending,
+    CalibratedRows,
+    TrainingRows,
+    impute_query_cost,
+    score_candidates,
+    split_by_agreement,
+)
 from rcjax.tuning.candidate_table import RESAMPLED_RUNGS, Candidates
 from rcjax.tuning.replaying.walk import loss_terms_on_log, walk
 
@@ -64,17 +71,6 @@ def draw_enough(rows: np.ndarray) -> np.ndarray:
     if len(rows) <= ENOUGH_QUERIES:
         return rows
     return np.sort(np.random.default_rng(0).permutation(rows)[:ENOUGH_QUERIES])
-
-
-def impute_query_cost(log: Log) -> np.ndarray:
-    """Return the money of each answer, or the mean money of its model if the answer is missing: (n, k).
-
-    >>> import rcjax
-    >>> log = rcjax.sample_log(300, seed=0)
-    >>> bool((impute_query_cost(log) == np.asarray(log.query_cost)).all())
-    True
-    """
-    return np.where(np.asarray(log.answered), np.asarray(log.query_cost), np.asarray(log.cost))
 
 
 def held_out_confidence(log: Log, model: FittedModel, seed: int = 0) -> np.ndarray:
@@ -482,8 +478,7 @@ def _choose_on_other_folds(
     last entry is None if answers are not compared.
     """
     has_agreement = log.answer is not None and len(log.models) > 2
-    included, answer = np.asarray(log.answered) & ~held_out[:, None], log.answer if has_agreement else None
-    training = TrainingRows(log.logprob, log.correct, included, answer, log.signal_cost, impute_query_cost(log))
+    training = TrainingRows.of(log, np.asarray(log.answered) & ~held_out[:, None], compare=has_agreement)
     calibrators = refit_calibrators(fitted, training[:3])
     pairs, agreement = score_candidates(calibrators, training, blending, abstain_price, log.has_enough_complete)
     choices = [choose_single_candidates(pairs.take(np.flatnonzero(pairs.is_single)), targets)]

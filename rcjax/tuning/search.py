@@ -19,6 +19,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -55,7 +56,6 @@ from rcjax.tuning.cross_validation import (
     CrossValidation,
     cross_validate,
     draw_enough,
-    impute_query_cost,
     sample_queries,
 )
 from rcjax.tuning.replaying.walk import require_complete, waiting_times_on_log
@@ -145,9 +145,7 @@ def _candidates(
     """Score single models and pairs on a log, and agreement policies at the λ where they gain."""
     log = expected_log(log)
     uses_agreement = np.zeros(0, bool) if cross_validation is None else cross_validation.uses_agreement
-    answer = log.answer if uses_agreement.any() else None
-    training = TrainingRows(log.logprob, log.correct, log.answered, answer, log.signal_cost, impute_query_cost(log))
-    only_complete = log.has_enough_complete
+    training, only_complete = TrainingRows.of(log, compare=bool(uses_agreement.any())), log.has_enough_complete
     table, agreement = score_candidates(model.calibrators, training, blending, abstain_price, only_complete, admits)
     if agreement is None or cross_validation is None:
         return table
@@ -504,15 +502,11 @@ def make_search(spec: Spec) -> LabelSearch | ModelSearch:
 
 
 def take_training_rows(log: Log, queries: np.ndarray) -> TrainingRows:
-    """Return the training rows of a draw of a log's queries.
+    """Return the training rows of a draw of a log's queries: (n,) rows of the log, which may repeat.
 
-    Args:
-        log: the log. Answers without a label get the outcome expected from the labels of the draw.
-        queries: (n,) rows of the log, which may repeat.
+    Answers without a label get the outcome expected from the labels of the draw.
     """
-    logprob, correct, answered = (np.asarray(column)[queries] for column in (log.logprob, log.correct, log.answered))
-    if log.hand_labels is not None:
-        correct = np.asarray(expected_log(log.take(queries)).correct)
-    optional = (log.answer, log.signal_cost, impute_query_cost(log))
-    others = (None if column is None else np.asarray(column)[queries] for column in optional)
-    return TrainingRows(logprob, correct, answered, *others)
+    training = jax.tree.map(lambda column: np.asarray(column)[queries], TrainingRows.of(log))
+    if log.hand_labels is None:
+        return training
+    return training._replace(correct=np.asarray(expected_log(log.take(queries)).correct))
