@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from rcjax._base.codec import takes
 from rcjax._core.batching import map_entries, pad_to_size_class, take_entries, with_automatic_axes
 from rcjax._core.compilation import compiled, is_traced
-from rcjax._core.numerics import as_floats, divide, kendall_tau, open_unit
+from rcjax._core.numerics import divide, kendall_tau, open_unit
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
@@ -150,8 +150,6 @@ def fit_arrays(
         values: (k, V) raw log-probabilities that models state (`find_stated_logprobs`); None: no stated values.
     """
     logprob, correct, answered = pad_to_size_class(*rows)
-    if values is not None:
-        values = as_floats(values)
     calibrators, confidence = fit_calibrators_compiled(logprob, correct, answered, transform=transform, values=values)
     marginals = fit_marginals_compiled(confidence, answered, start, stated_confidences(calibrators))
     fitted = FittedRows(marginals, confidence, answered, pair_taus_compiled(confidence, answered))

@@ -174,9 +174,7 @@ def _pad_sample(sample: Sample, shape: Shape, library: Library, settings: SweepS
     lam = lam_range(np.array(entry.cost), settings.lam) if isinstance(settings.lam, int) else settings.lam
     values = find_stated_in_log(log) if shape.stated else None
     key = random_state(sample, entry).generate_state(2)
-    dtype = full[0].dtype
-    stated = None if values is None else values.astype(dtype)
-    return Data(*full, rows, np.int32(len(chosen)), key, np.asarray(lam, dtype), stated)  # pyright: ignore
+    return Data(*full, rows, np.int32(len(chosen)), key, np.asarray(lam, full[0].dtype), values)  # pyright: ignore
 
 
 def problems_at_a_time(
