@@ -365,14 +365,10 @@ class Comparison(Record):
         >>> print(Comparison(0.186, 1e-4, 300, False, (), replayed_error=0.183).describe_optimism())
         on these queries it errs on 18.3 %, but was chosen on them
         """
-        if self.replayed_error is None or self.error < self.replayed_error:
-            return None
         shown = percent(self.replayed_error)
-        return (
-            None
-            if shown == percent(self.error)
-            else (f"on these queries it {error_kind.predicate(shown)}, but was chosen on them")
-        )
+        if self.replayed_error is None or self.error < self.replayed_error or shown == percent(self.error):
+            return None
+        return f"on these queries it {error_kind.predicate(shown)}, but was chosen on them"
 
     def rows(self, money: Money) -> list[tuple[str, str, str, str]]:
         """Return a table of the policy and its rivals: name, money, error, the policy's error minus the rival's."""

@@ -185,11 +185,6 @@ def canonical_answer(answer: str | None, form: AnswerForm) -> str | None:
     return _cached_form(answer, form) if len(answer) <= _SHORT else _canonical_form(answer, form)
 
 
-@lru_cache(maxsize=4096)
-def _cached_form(answer: str, form: AnswerForm) -> str | None:
-    return _canonical_form(answer, form)
-
-
 def _canonical_form(answer: str, form: AnswerForm) -> str | None:
     if answer.startswith(INVALID) or answer.strip().casefold() in ("", *NO_ANSWERS):
         return None
@@ -203,6 +198,9 @@ def _canonical_form(answer: str, form: AnswerForm) -> str | None:
         if match:
             return match[1]
     return _NUMBER.sub(_plain_number, bare) or text
+
+
+_cached_form = lru_cache(maxsize=4096)(_canonical_form)
 
 
 def _without_punctuation(text: str) -> str:

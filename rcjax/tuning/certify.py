@@ -199,9 +199,8 @@ def overlap(log: Log, tuned: Any) -> Overlap:
     if len(equal) <= _MIN_SHARED_QUERIES - 1 + most:
         return Overlap(0, n, covers_log=False)
     asked = [name for name in both if not isinstance(tuned, AbstractPolicy) or name in tuned.models]
-    usable = hash_names(log.queries)[
-        log.select(asked or both).complete
-    ].tolist()  # a query with a gap is not known again
+    # A query with a gap is not known again.
+    usable = hash_names(log.queries)[log.select(asked or both).complete].tolist()
     return Overlap(len(equal), n, equal.issuperset(usable or rows), equal)
 
 
@@ -302,8 +301,9 @@ class LadderTest:
         names = [frontier.models[j] for j in np.flatnonzero(asked)]
         rival_models = () if today is None else list_models(today)
         names += [name for name in rival_models if name not in names]
-        require_complete(tested.select(names), "the test of a guarantee")
-        complete = np.flatnonzero(tested.select(names).complete)
+        part = tested.select(names)
+        require_complete(part, "the test of a guarantee")
+        complete = np.flatnonzero(part.complete)
         log = tested.take(np.random.default_rng(0).permutation(complete))
         right, most = np.asarray(log.correct, float), np.ones(len(complete))
         if tuned_on is not None:
