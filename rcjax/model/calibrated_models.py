@@ -200,11 +200,7 @@ class CalibratedModels(FittedModel):
 
 
 def fit_calibrated(log: Log, transform: Transform | Literal["auto"] = "auto") -> CalibratedModels:
-    """Fit the calibrators of a log's models to its labels.
-
-    Args:
-        log: training log.
-        transform: transform of the raw confidence; "auto": by the log's task.
+    """Fit the calibrators of a log's models to its labels; the transform "auto" is that of the log's task.
 
     Raises LogError if two models have fewer than two queries in common.
 

@@ -448,7 +448,7 @@ def advise(
         money: unit of the amounts.
         error_kind: kind of error, with its words.
         margin: tolerated error above today's that the policy was tuned for; None for another target.
-        kept: why the tuning kept today's, perhaps after until when, such as " until July: …"; empty if it did not.
+        kept: reason why the tuning kept today's, such as ": …" or " until July: …"; empty if it did not.
     """
     if (rival := preferred_rival(policy, comparison)) is not None:
         return comparison.prefer(rival, describe_rungs(policy), money, error_kind)

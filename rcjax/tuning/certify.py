@@ -214,11 +214,8 @@ def require_unseen(log: Log, tuned: Any) -> None:
 def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
     """Split a log into (queries to tune on, queries for the test of a guarantee).
 
-    Args:
-        log: the log.
-        held_out: a log for the test; None: half of the queries of `log`, drawn at random.
-        spec: the spec, whose `judged` says whether judges' verdicts count in the test. If they do not, half of the
-            fully labelled queries are held out, as the test cannot use the others.
+    The second part is `held_out` or, without it, half of the queries of `log`, drawn at random. If judges' verdicts do
+    not count (`Spec.judged`), it is half of the fully labelled queries, as the test cannot use the others.
 
     Raises LogError if the two logs share queries, or labels are too few; ValueError if the limit is out of range.
 
@@ -249,10 +246,7 @@ def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
 def loss_terms_of_rungs(frontier: Frontier, log: Log, right: Any) -> LossTerms:
     """Return the terms of the losses of the queries of a log under the R rungs of a frontier's ladder: (R, n).
 
-    Args:
-        frontier: the frontier.
-        log: the log, with the models of the frontier.
-        right: (n, k) whether the answer is right, or its score.
+    `right` (n, k) says whether an answer is right, or has its score.
     """
     rungs = frontier.rung_indices
     policies = frontier.policies.on_host().take(np.resize(rungs, MAX_RUNGS))  # one shape is compiled

@@ -194,11 +194,8 @@ _MIN_INFORMATION = 1e-9
 def estimate_blending(log: Log, fitted: Calibrator) -> Blending:
     """Estimate the blending weights (a, b) by cross-fitted least squares.
 
-    The defaults stand for one model, for few labels, and where confidences predict no gain of any pair.
-
-    Args:
-        log: the log, of which at most 5,000 labelled queries are drawn at random.
-        fitted: (k,) calibrators fitted to the log, whose transform and stated values are used.
+    The defaults stand for one model, for few labels, and where confidences predict no gain of any pair. At most 5,000
+    labelled queries are drawn at random. The transform and the stated values are those of `fitted` (k,).
 
     >>> import rcjax
     >>> from rcjax.model.calibrated_models import fit_calibrated

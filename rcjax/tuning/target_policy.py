@@ -123,9 +123,7 @@ class TodayDifferences(NamedTuple):
     def cheapest(self, margin: float, labels: float = 1.0) -> int | None:
         """Return the index of the cheapest position that keeps to a margin below today's bill; None without one.
 
-        Args:
-            margin: the margin.
-            labels: multiple of the labels, for which the standard errors are smaller.
+        `labels` is a multiple of the labels, which makes the standard errors smaller.
         """
         pairs = zip(self.error_difference.tolist(), (self.se / math.sqrt(labels)).tolist(), strict=True)
         bound = np.array([upper_after_choice(*pair) for pair in pairs])
@@ -149,13 +147,7 @@ class TodayDifferences(NamedTuple):
 
 
 def compare_positions(frontier: Frontier, log: Log, today: ModelOrPolicy) -> TodayDifferences:
-    """Compare the ladder of a frontier with today's model or policy on the log tuned on.
-
-    Args:
-        frontier: the frontier, of the default search on that log.
-        log: the log.
-        today: a model of the log, or a policy over its models.
-    """
+    """Compare the ladder of a frontier, of the default search, with today's model or policy on the log tuned on."""
     rungs = frontier.rung_indices
     shared = take_shared_queries(log, [*frontier.models, today])
     walked = shared.select(frontier.models)
@@ -245,10 +237,7 @@ def _keep_today(frontier: Frontier, log: Log, spec: Spec, why: str, until: str =
 def _with_figures(policy: AbstractPolicy, log: Log, level: float | None) -> AbstractPolicy:
     """Return a policy with its figures on a log; a ladder that follows its bill moves to the position of its budget.
 
-    Args:
-        policy: the policy.
-        log: the log; queries with the answers of all models of the policy count.
-        level: probability of the intervals; None for no intervals.
+    Intervals have the probability `level`; None: there are none.
     """
     shared = take_shared_queries(log.comparable, [policy])
     figures = [_figures_on(shared, rung, replay(rung, shared), level) for rung in policy.rungs]
@@ -346,10 +335,7 @@ class _SegmentCorners(NamedTuple):
 def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> TargetPolicy:
     """Return the policy for a spec's target with cascades for each segment, and a note that names these segments.
 
-    Args:
-        frontier: the frontier of all queries, of the default search; segments with fewer than 60 queries use it.
-        log: the log tuned on, with its segments in `Log.segment`.
-        spec: the target and the search.
+    Segments with fewer than 60 queries use the frontier of all queries, of the default search.
 
     Raises LogError if no segment has enough queries; InfeasibleError as `Frontier.policy` does.
     """

@@ -200,9 +200,7 @@ class Frontier:
     def ladder(self, position: float, target: Target) -> AbstractPolicy:
         """Return the ladder at a position, chosen for a target; with a single rung, the policy of that rung.
 
-        Args:
-            position: position, from 0 to the number of rungs less 1.
-            target: target that the position was chosen for; with a budget, a service follows its bill.
+        If the target is a budget, a service follows its bill.
         """
         return make_ladder([self.policy_at(int(index), target) for index in self.rung_indices], position, target)
 
@@ -331,12 +329,7 @@ def best_point(
 
 
 def over_budget_message(budget: float, cheapest: float, period: Period | None = None) -> str:
-    """Return the message that no cascade keeps to a budget.
-
-    Args:
-        budget: budget, in money per query.
-        cheapest: cost of the cheapest cascade, in money per query.
-        period: the budget for a period, if it was given so.
+    """Return the message that no cascade keeps to a budget per query, which may have been given for a period.
 
     >>> print(over_budget_message(1e-6, 1.82154e-5))
     no cascade costs $1.00 per million queries or less; the cheapest costs $18.22: give --budget 18.3/M or more

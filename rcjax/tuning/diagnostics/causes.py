@@ -49,10 +49,7 @@ def changed_prices(policy: AbstractPolicy, log: Log) -> dict[str, float]:
 def find_cause(policy: AbstractPolicy, log: Log, changed: Sequence[tuple[str, str]]) -> Cause | None:
     """Return the first cause of these: labels, a model, prices, costs of all models; None without any.
 
-    Args:
-        policy: the policy.
-        log: the fresh log.
-        changed: names of the models whose accuracy or confidences have changed, with the change in words.
+    `changed` are the models whose accuracy or confidences have changed, with the change in words.
     """
     inverted = [name for name, _ in find_inverted(log)]
     if 2 * len(inverted) > len(log.models):

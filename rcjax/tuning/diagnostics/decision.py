@@ -157,9 +157,6 @@ class Replacement:
         more than a standard error; or for the limit, if it exceeds it. A policy that broke its promise is replaced by a
         policy that is no worse, or that exceeds the limit by less: meeting a limit may cost more than the errors saved.
         A policy within a limit on the error, which is not guaranteed, is replaced for money (`LimitSaving`).
-
-        Args:
-            broken: the policy in service broke its promise.
         """
         if self.faults:
             return False
@@ -516,12 +513,7 @@ def _advise_without_better(evidence: DecisionGrounds) -> str:
 
 
 def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> PolicyDecision:
-    """Decide on a policy.
-
-    Args:
-        evidence: figures and findings of the policy on a log.
-        replacement: gain of a retuned policy; None if that was not tested.
-    """
+    """Decide on a policy; `replacement` is None if a retuned policy was not tested."""
     figures, verdicts = evidence.figures.in_order, [finding.verdict for finding in evidence.findings]
     biased = [finding.advice for finding in evidence.sample if finding.verdict == "bad"]
     sentence = evidence.describe()

@@ -300,15 +300,7 @@ def check_policy(
 def _ground_decision(
     policy: AbstractPolicy, look: _LastLook, looks: int, window: Log, sample: Sequence[Finding], carried: int
 ) -> DecisionGrounds:
-    """Return the grounds of the decision on a policy.
-
-    Args:
-        policy: the policy.
-        look, looks: the last look, and the number of looks per year.
-        window: the queries of the last weeks.
-        sample: the findings on whether the log is a fair sample.
-        carried: number of queries that the policy carries.
-    """
+    """Return the grounds of the decision on a policy, from its last look at the queries of the window."""
     promised, difference = recorded_comparison(policy.provenance), look.figures.difference
     rise, rival = None, None if promised is None else promised.today
     if rival is not None and difference is not None and difference.rival == rival.subject:
@@ -396,10 +388,7 @@ class _QueryFigures:
 def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _QueryFigures:
     """Replay a policy on the queries that it carries and on a fresh log, and make the baselines.
 
-    Args:
-        policy: the policy.
-        old, new: the carried queries and the fresh log, with the models of the policy.
-        log: the fresh log with all models, for a comparison with today's.
+    `old` and `new` have the models of the policy; `log` is the fresh log with all models, for today's.
     """
     before, now = replay_queries(policy, old), replay_queries(policy, new)
     trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))

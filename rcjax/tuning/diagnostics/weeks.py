@@ -121,12 +121,7 @@ class Weeks(NamedTuple):
         return f"{source}, the {queries} of the {WINDOW} weeks up to {_date(self.end)}, its latest time"
 
     def start_of_rise(self, values: np.ndarray, before: float) -> int:
-        """Estimate how many weeks ago values rose: the start with the largest standardised surplus since.
-
-        Args:
-            values: (n,) figure of each query.
-            before: mean of the figure before the rise.
-        """
+        """Estimate how many weeks ago values (n,) rose: the start of the largest standardised surplus since."""
 
         def surplus(ago: int) -> float:
             later = values[self.ago <= ago]

@@ -182,7 +182,7 @@ class Replay:
     error: jax.Array
     """(…) share of the queries that were answered wrongly; an abstention is no error."""
     cost: jax.Array
-    """(…) not the bill, which is `spent`: money per query as in the paper, each answer at its model's mean cost."""
+    """(…) money per query as in the paper, each answer at its model's mean cost; the bill is `spent`."""
     error_se: jax.Array
     """(…) standard error of `error`: √(sample variance / n); NaN for a single query."""
     cost_se: jax.Array

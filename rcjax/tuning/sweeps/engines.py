@@ -241,13 +241,7 @@ def lay_over(tree: Any, mesh: Mesh, spread: bool) -> Any:
 
 
 def solve_here(work: Work, numbers: list[int], *, devices: Sequence[Any] | None = None) -> Solved:
-    """Solve batches in this process: an engine.
-
-    Args:
-        work: the work of the sweep.
-        numbers: numbers of the batches to solve.
-        devices: devices to use; by default, all devices of JAX.
-    """
+    """Solve batches in this process, by default on all devices of JAX: an engine."""
     mesh = device_mesh(devices)
     # The devices solve the next batch while a batch is collected; an accelerator needs two, or it waits.
     ahead = 1 if mesh.devices.flat[0].platform == "cpu" else 2

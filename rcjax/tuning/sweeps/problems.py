@@ -417,12 +417,7 @@ def filled_up(n: int, fewest: int = _MIN_PADDED) -> int:
 
 
 def plan_batches(shapes: Mapping[str, Shape], settings: SweepSettings) -> list[Batch]:
-    """Plan all problems of logs into batches of the size in the settings, or smaller batches that fit into memory.
-
-    Args:
-        shapes: shapes of the logs, by name.
-        settings: settings of the sweep.
-    """
+    """Plan all problems of logs into batches of the size in the settings, or smaller batches that fit into memory."""
     batches: list[Batch] = []
     replicates = settings.replicates + 1
     for shape in dict.fromkeys(shapes.values()):
