@@ -332,13 +332,13 @@ def refine_maximum(objective: Callable[..., jax.Array], start: jax.Array, *input
     """
     still = lax.stop_gradient(inputs)
 
-    def divided(curvature: jax.Array, slope: jax.Array) -> jax.Array:
+    def newton_step(curvature: jax.Array, slope: jax.Array) -> jax.Array:
         bends, axes = jnp.linalg.eigh(curvature)
         down = bends < -_FLAT_CURVATURE * jnp.abs(bends).max()
         return axes @ (jnp.where(down, 1 / jnp.where(down, bends, 1.0), 0.0) * (axes.T @ slope))
 
     def step(_: Any, x: jax.Array) -> jax.Array:
-        moved = x - divided(jax.hessian(objective)(x, *still), jax.grad(objective)(x, *still))
+        moved = x - newton_step(jax.hessian(objective)(x, *still), jax.grad(objective)(x, *still))
         least = objective(x, *still)
         least -= 64 * jnp.finfo(x.dtype).eps * (1 + jnp.abs(least))  # tolerance for rounding
         return jnp.where(objective(moved, *still) >= least, moved, x)
@@ -348,7 +348,7 @@ def refine_maximum(objective: Callable[..., jax.Array], start: jax.Array, *input
         lax.stop_gradient(start),
         # Added zeros make the state vary over the devices of the objective, under `jax.shard_map`.
         lambda _, start: lax.fori_loop(0, _REFINING_STEPS, step, start + jnp.zeros_like(objective(start, *still))),
-        lambda linear, slope: divided(jax.jacobian(linear)(slope), slope),
+        lambda linear, slope: newton_step(jax.jacobian(linear)(slope), slope),
     )
 
 

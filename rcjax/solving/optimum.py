@@ -433,7 +433,7 @@ class _CascadeLoss(NamedTuple):
         Held thresholds have gradient 0, and rows and columns of the identity in the Hessian.
         """
         curvature, slope = jax.jacfwd(lambda thresholds: (self.slope(thresholds),) * 2, has_aux=True)(thresholds)
-        free = self.defers & ~_held(self.tables.marginals, thresholds) & (jnp.diagonal(curvature) > 0)
+        free = self.defers & ~_are_held(self.tables.marginals, thresholds) & (jnp.diagonal(curvature) > 0)
         within = jnp.where(free[:, None] & free, curvature, jnp.eye(len(free), dtype=curvature.dtype))
         return jnp.where(free, slope, 0.0), free, within
 
@@ -532,7 +532,7 @@ def _known_loss_jvp(
     return _known_loss(*primals), slope
 
 
-def _held(marginals: Marginal, thresholds: jax.Array) -> jax.Array:
+def _are_held(marginals: Marginal, thresholds: jax.Array) -> jax.Array:
     """Return whether each threshold is beside a point mass or outside the range of confidences: (k,)."""
     margin = _HELD_MARGIN * jnp.finfo(thresholds.dtype).eps
     is_held = (thresholds <= marginals.lowest + margin) | (thresholds >= marginals.highest - margin)

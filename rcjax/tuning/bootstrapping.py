@@ -114,7 +114,7 @@ def bootstrap(
     sampling_error, optimism = _sampling_error_and_optimism(frontier, points, kept, retuned)
     scale = np.sqrt(sample.n_queries / log.n_queries)
     sampling_error = jax.tree.map(lambda figure: figure * scale, sampling_error)
-    return _bands(frontier, log, sampling_error, optimism, level)
+    return _make_bands(frontier, log, sampling_error, optimism, level)
 
 
 def _replicate_figures(
@@ -199,7 +199,9 @@ def _sampling_error_and_optimism(
     return sampling_error, LossTerms(*optimism)
 
 
-def _bands(frontier: Frontier, log: Log, sampling_error: LossTerms, optimism: LossTerms | None, level: float) -> Bands:
+def _make_bands(
+    frontier: Frontier, log: Log, sampling_error: LossTerms, optimism: LossTerms | None, level: float
+) -> Bands:
     """Make the intervals around every point; `optimism` is None if the search was not repeated."""
     replayed = replay(frontier, log.comparable)
     bill = replayed.promised_cost(frontier.is_by_labels)

@@ -303,7 +303,7 @@ class LadderTest:
         if tuned_on is not None:
             if lacking := [log.models[j] for j in np.flatnonzero(~log.labelled.any(0))]:
                 raise LogError(f"{log.source}: no held-out answer of {lacking[0]} is labelled: label some of them")
-            right, most = _corrected(log, tuned_on)
+            right, most = _correct_outcomes(log, tuned_on)
             is_bounded = np.isfinite(most)  # after the last label corrected outcomes have no upper end
             right, most, log = right[is_bounded], most[is_bounded], log.take(is_bounded)
         abstain_price = frontier.abstain_price or 0.0
@@ -349,7 +349,7 @@ def _positions_below(frontier: Frontier, bill: float) -> np.ndarray:
     return positions[bills < bill * (1 - CHEAPER)]
 
 
-def _corrected(log: Log, tuned_on: Log) -> tuple[np.ndarray, np.ndarray]:
+def _correct_outcomes(log: Log, tuned_on: Log) -> tuple[np.ndarray, np.ndarray]:
     """Return (corrected outcomes (n, k), upper end of the loss of each query (n,), infinite after the last label).
 
     The labelled answers of a model are a random sample of its answers. So the probability π of a label is the share of
@@ -481,8 +481,8 @@ def certify(
     is_rejected = test.is_below(positions, target.value, level)
     passed = len(is_rejected) if is_rejected.all() else int(is_rejected.argmin())  # the first null that is kept ends it
     if not passed:
-        raise InfeasibleError(_infeasible(test, float(positions[0]), target, level, frontier.error_kind.noun))
-    return _certificate(frontier, test, float(positions[passed - 1]), spec)
+        raise InfeasibleError(_explain_failure(test, float(positions[0]), target, level, frontier.error_kind.noun))
+    return _make_certificate(frontier, test, float(positions[passed - 1]), spec)
 
 
 def _today_and_bill(
@@ -520,7 +520,7 @@ def _read_limit(spec: Spec) -> tuple[Target, float]:
     return target, confidence
 
 
-def _certificate(frontier: Frontier, test: LadderTest, position: float, spec: Spec) -> Certificate:
+def _make_certificate(frontier: Frontier, test: LadderTest, position: float, spec: Spec) -> Certificate:
     target, confidence = _read_limit(spec)
     record = Spec(max_error=spec.max_error, match=spec.match, confidence=confidence, judged=spec.judged)
     policy = with_spec(frontier.ladder(position, target), record)
@@ -551,7 +551,7 @@ def _with_judges(log: Log, tuned_on: Log | None) -> Log:
     return tuned_on.select(log.models)
 
 
-def _infeasible(test: LadderTest, position: float, target: Target, level: float, noun: str) -> str:
+def _explain_failure(test: LadderTest, position: float, target: Target, level: float, noun: str) -> str:
     """Explain that the first position failed, with its figures and the limit that can be guaranteed."""
     first = test.at([position])
     has_rival = test.rival is not None

@@ -131,7 +131,7 @@ def select_frontier(
     table = table if cross_validation is None else add_optimism(table, cross_validation)
     corners = table.take(lower_hull(table.cost, table.penalty)[::-1])
     best, lam = (corners, _corner_lam(corners)) if lam is None else (corners.best(lam), lam)
-    return Selection(_assemble(model, best, lam, abstain_price, log.compare), cross_validation)
+    return Selection(_make_label_frontier(model, best, lam, abstain_price, log.compare), cross_validation)
 
 
 def _candidates(
@@ -173,7 +173,7 @@ def _corner_lam(corners: Candidates) -> np.ndarray:
     return np.sqrt(around[:-1] * around[1:])
 
 
-def _assemble(
+def _make_label_frontier(
     model: FittedModel, table: Candidates, lam: np.ndarray, abstain_price: float | None, compare: Any
 ) -> Frontier:
     """Make the frontier of some candidates; `compare` is the form in which answers are compared."""

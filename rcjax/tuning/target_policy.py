@@ -402,12 +402,12 @@ def _merge_corners(parts: list[_SegmentCorners], frontier: Frontier) -> tuple[Po
     # λ of each rung is the slope to the next rung; the last rung repeats the slope before it.
     lam = np.append(saved, saved[-1:] if saved.size else np.nan)
     return tuple(
-        _rung(parts, taken[row], figures[row], slope, frontier.abstain_price)
+        _make_rung(parts, taken[row], figures[row], slope, frontier.abstain_price)
         for row, slope in zip(kept, lam.tolist(), strict=True)
     )
 
 
-def _rung(
+def _make_rung(
     parts: list[_SegmentCorners], corners: np.ndarray, figures: np.ndarray, lam: float, abstain_price: float | None
 ) -> Policy:
     """Make one policy of one corner of each part."""

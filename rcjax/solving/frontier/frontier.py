@@ -420,12 +420,12 @@ _QUADRATURE_MARGIN = 1e-4  # distance by which quadrature may put a share of the
 _Expected = Annotated[float, Between(-_QUADRATURE_MARGIN, 1 + _QUADRATURE_MARGIN)]
 
 
-def _ordered(ends: tuple[float, float], place: str) -> tuple[float, float]:
+def _check_order(ends: tuple[float, float], place: str) -> tuple[float, float]:
     require(ends[0] <= ends[1], place, "must have its lower end first", ends)
     return ends
 
 
-_Interval = Annotated[tuple[float, float], _ordered]
+_Interval = Annotated[tuple[float, float], _check_order]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -506,24 +506,24 @@ def frontier_from_json(data: Any) -> Frontier:
             is_same = rules_of_policy(model.models, policies, row, "text")["rules"] == point.rules
             requirement = "must abstain, ask the next model, then answer, where the search is not adaptive"
             require(is_same, f"frontier[{row}].rules", requirement, dict(point.rules))
-    lam, status, *expected = _columns(points, "lam", "status", "error", "cost", "abstention")
+    lam, status, *expected = _stack_figures(points, "lam", "status", "error", "cost", "abstention")
     frontier = make_frontier(
         model,
         Points(lam, status.astype(int), LossTerms(*map(np.nan_to_num, expected)), policies),
         spec,
         next((agreement.compare for point in points for agreement in point.agreements.values()), None),
     )
-    seconds = Seconds(*_columns(points, "seconds", "seconds_p95"))
+    seconds = Seconds(*_stack_figures(points, "seconds", "seconds_p95"))
     bands = None
     if file.bands is not None:
-        error, cost, abstention = jax.device_put(_columns(points, *_INTERVALS))
+        error, cost, abstention = jax.device_put(_stack_figures(points, *_INTERVALS))
         abstention = None if points[0].abstention_interval is None else abstention
         bands = Bands(error, cost, **vars(file.bands), abstention=abstention)
     known = not np.isnan(seconds.mean).all()
     return dataclasses.replace(frontier, seconds=seconds if known else None, bands=bands)
 
 
-def _columns(points: Sequence[PointFile], *names: str) -> list[np.ndarray]:
+def _stack_figures(points: Sequence[PointFile], *names: str) -> list[np.ndarray]:
     """Collect figures of the points as arrays (L, …); NaN for None."""
     return [np.array([getattr(point, name) for point in points], float) for name in names]
 

@@ -71,7 +71,7 @@ def find_cause(policy: AbstractPolicy, log: Log, changed: Sequence[tuple[str, st
     return None
 
 
-def name_first(
+def explain_decision(
     decision: PolicyDecision, cause: Cause | None, policy: AbstractPolicy, log: Log, looks: float
 ) -> PolicyDecision:
     """Open a decision with its cause, and name the single model with less error for less money, by more than chance.

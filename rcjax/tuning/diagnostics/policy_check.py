@@ -37,7 +37,7 @@ from rcjax.policy.error_kind import ERRORS, ErrorKind, penalised, recorded_error
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, recorded_count, recorded_tuning
 from rcjax.tuning.certify import Overlap, overlap
-from rcjax.tuning.diagnostics.causes import changed_prices, find_cause, name_first
+from rcjax.tuning.diagnostics.causes import changed_prices, explain_decision, find_cause
 from rcjax.tuning.diagnostics.decision import (
     DecisionGrounds,
     PolicyDecision,
@@ -273,31 +273,31 @@ def check_policy(
     sample = assess_sample(recent, policy.models)
     if replacement is None and retuning:
         replacement = _assess_retuned(policy, recent, seed)
-    evidence = _ground_decision(policy, last_look, looks, window, sample, old.n_queries)
+    grounds = _gather_grounds(policy, last_look, looks, window, sample, old.n_queries)
     changed_models = {finding.subject for finding in secondary if finding.verdict == "bad"}
     changed = [(row.model, row.describe(log.error_kind.noun)) for row in models if row.model in changed_models]
-    cause, decision = find_cause(policy, last_weeks(unseen), changed), decide(evidence, replacement)
+    cause, decision = find_cause(policy, last_weeks(unseen), changed), decide(grounds, replacement)
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
         n_queries=last_look.figures.error.n,
         carried=old.n_queries,
-        tuned_on=evidence.tuned_on,
+        tuned_on=grounds.tuned_on,
         window=last_look.describe_window(weeks, looks, int(unalarmed.sum())),
         models=models,
         **last_look.figures._asdict(),
         cost_as_tuned=last_look.cost_as_tuned,
         replacement=replacement,
         findings=(*last_look.primary, *(finding for finding in sample if finding.verdict == "bad"), *secondary),
-        decision=name_first(decision, cause, policy, last_weeks(unseen), separate),
-        remarks=(*_remarks(policy, recent, shared, replacement), *last_look.remarks(evidence.unit, log.error_kind)),
+        decision=explain_decision(decision, cause, policy, last_weeks(unseen), separate),
+        remarks=(*_remarks(policy, recent, shared, replacement), *last_look.remarks(grounds.unit, log.error_kind)),
         followed=last_look.followed,
-        unlabelled=evidence.unlabelled,
+        unlabelled=grounds.unlabelled,
         error_kind=log.error_kind,
     )
 
 
-def _ground_decision(
+def _gather_grounds(
     policy: AbstractPolicy, look: _LastLook, looks: int, window: Log, sample: Sequence[Finding], carried: int
 ) -> DecisionGrounds:
     """Return the grounds of the decision on a policy, from its last look at the queries of the window."""
@@ -555,7 +555,7 @@ def _compare_model(name: str, old: _ModelAnswers, new: _ModelAnswers, j: int, so
         raise LogError(f"{source}: fewer than two answers of {name} with a label: log more")
     (phi_before, right_before), (phi, right) = labelled
     rng = np.random.default_rng(0)
-    raw_before, raw = (_sample(rng, side.logprob[j, side.answered[j]]) for side in (old, new))
+    raw_before, raw = (_draw_confidences(rng, side.logprob[j, side.answered[j]]) for side in (old, new))
     distance = distribution_change(raw_before, raw)
     return ModelChange(
         model=name,
@@ -573,7 +573,7 @@ def _compare_model(name: str, old: _ModelAnswers, new: _ModelAnswers, j: int, so
     )
 
 
-def _sample(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
+def _draw_confidences(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
     return values if len(values) <= MAX_CONFIDENCES else rng.choice(values, MAX_CONFIDENCES, replace=False)
 
 
