@@ -56,7 +56,6 @@ from jax.scipy import special
 from rcjax._core.batching import Array, join, number_pairs, pad_to_size_class
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
-from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, calibrate_rows, fit_calibrator
 from rcjax.solving.frontier.points import (
     ALWAYS_ANSWER,
@@ -134,17 +133,6 @@ def recentre(expected: Any, right: Any, included: Any) -> Any:
     return expected + xp.where(included, right - expected, 0.0).sum(0) / count
 
 
-def impute_query_cost(log: Log) -> np.ndarray:
-    """Return the money of each answer, or the mean money of its model if the answer is missing: (n, k).
-
-    >>> import rcjax
-    >>> log = rcjax.sample_log(300, seed=0)
-    >>> bool((impute_query_cost(log) == np.asarray(log.query_cost)).all())
-    True
-    """
-    return np.where(np.asarray(log.answered), np.asarray(log.query_cost), np.asarray(log.cost))
-
-
 class TrainingRows(NamedTuple):
     """The columns of a log that candidates are scored by: n queries, k models."""
 
@@ -154,15 +142,6 @@ class TrainingRows(NamedTuple):
     answer: Array | None = None  # (n, k) codes of answers, as in `Log.answer`; None: answers are not compared
     signal_cost: Array | None = None  # (n, k) money of questions for a confidence, as in `Log.signal_cost`
     query_cost: Array | None = None  # (n, k) money of each answer; None where no candidate is scored
-
-    @classmethod
-    def of(cls, log: Log, included: Array | None = None, *, compare: bool = True) -> "TrainingRows":
-        """Take the columns of a log; without `compare`, its answers are not compared.
-
-        `included` (n, k) marks the answers that count; None: all.
-        """
-        answers, counted = log.answer if compare else None, log.answered if included is None else included
-        return cls(log.logprob, log.correct, counted, answers, log.signal_cost, impute_query_cost(log))
 
     def padded(self) -> "TrainingRows":
         """Pad the rows to their size class, so that logs of similar size share one compilation."""

@@ -37,7 +37,6 @@ from rcjax.tuning.candidate_scores import (
     Blending,
     CalibratedRows,
     TrainingRows,
-    impute_query_cost,
     score_candidates,
     split_by_agreement,
 )
@@ -71,6 +70,26 @@ def draw_enough(rows: np.ndarray) -> np.ndarray:
     if len(rows) <= ENOUGH_QUERIES:
         return rows
     return np.sort(np.random.default_rng(0).permutation(rows)[:ENOUGH_QUERIES])
+
+
+def impute_query_cost(log: Log) -> np.ndarray:
+    """Return the money of each answer, or the mean money of its model if the answer is missing: (n, k).
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(300, seed=0)
+    >>> bool((impute_query_cost(log) == np.asarray(log.query_cost)).all())
+    True
+    """
+    return np.where(np.asarray(log.answered), np.asarray(log.query_cost), np.asarray(log.cost))
+
+
+def make_training_rows(log: Log, included: Array | None = None, *, compare: bool = True) -> TrainingRows:
+    """Take the columns that candidates are scored by from a log; without `compare`, its answers are not compared.
+
+    `included` (n, k) marks the answers that count; None: all.
+    """
+    answer, counted = log.answer if compare else None, log.answered if included is None else included
+    return TrainingRows(log.logprob, log.correct, counted, answer, log.signal_cost, impute_query_cost(log))
 
 
 def held_out_confidence(log: Log, model: FittedModel, seed: int = 0) -> np.ndarray:
@@ -453,7 +472,7 @@ def _choose_on_other_folds(
     answers are not compared.
     """
     has_agreement = log.answer is not None and len(log.models) > 2
-    training = TrainingRows.of(log, np.asarray(log.answered) & ~held_out[:, None], compare=has_agreement)
+    training = make_training_rows(log, np.asarray(log.answered) & ~held_out[:, None], compare=has_agreement)
     calibrators = refit_calibrators(fitted, training[:3])
     pairs, agreement = score_candidates(calibrators, training, blending, abstain_price, log.has_enough_complete)
     choices = [choose_single_candidates(pairs.take(np.flatnonzero(pairs.is_single)), targets)]

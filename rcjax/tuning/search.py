@@ -56,6 +56,7 @@ from rcjax.tuning.cross_validation import (
     CrossValidation,
     cross_validate,
     draw_enough,
+    make_training_rows,
     sample_queries,
 )
 from rcjax.tuning.replaying.walk import require_complete, waiting_times_on_log
@@ -145,7 +146,7 @@ def _candidates(
     """Score single models and pairs on a log, and agreement policies at the λ where they gain."""
     log = expected_log(log)
     uses_agreement = np.zeros(0, bool) if cross_validation is None else cross_validation.uses_agreement
-    training, only_complete = TrainingRows.of(log, compare=bool(uses_agreement.any())), log.has_enough_complete
+    training, only_complete = make_training_rows(log, compare=bool(uses_agreement.any())), log.has_enough_complete
     table, agreement = score_candidates(model.calibrators, training, blending, abstain_price, only_complete, admits)
     if agreement is None or cross_validation is None:
         return table
@@ -503,7 +504,7 @@ def take_training_rows(log: Log, queries: np.ndarray) -> TrainingRows:
 
     Answers without a label get the outcome expected from the labels of the draw.
     """
-    training = jax.tree.map(lambda column: np.asarray(column)[queries], TrainingRows.of(log))
+    training = jax.tree.map(lambda column: np.asarray(column)[queries], make_training_rows(log))
     if log.hand_labels is None:
         return training
     return training._replace(correct=np.asarray(expected_log(log.take(queries)).correct))

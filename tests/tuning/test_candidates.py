@@ -16,12 +16,12 @@ from rcjax.tuning.candidate_scores import (
     CalibratedRows,
     TrainingRows,
     calibrate_conditionally,
-    impute_query_cost,
     recentre,
     score_candidates,
     score_pairs,
 )
 from rcjax.tuning.candidate_table import MAX_THRESHOLDS, even_parts
+from rcjax.tuning.cross_validation import impute_query_cost
 from rcjax.tuning.replaying.walk import loss_terms
 
 pytestmark = pytest.mark.usefixtures("float64")
