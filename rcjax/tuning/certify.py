@@ -51,7 +51,7 @@ from rcjax._base.figures import describe_points, percent
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import answers_by_name, hash_names, read_kept_sample
 from rcjax.logs.log import Log
-from rcjax.model.label_outcomes import LabelRegression, take_hand_labelled, with_outcomes
+from rcjax.model.label_outcomes import LabelRegression, fully_labelled_queries, take_hand_labelled, with_outcomes
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, recorded_count, with_spec
@@ -232,7 +232,7 @@ def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
     if log.hand_labels is None:
         tested, rest = log.split(_HELD_OUT, seed=0)
         return rest, tested
-    known = log.labelled.any(1) if spec.judged else (log.labelled | ~np.asarray(log.answered)).all(1)
+    known = log.labelled.any(1) if spec.judged else fully_labelled_queries(log)
     if known.sum() < 2:
         which = "labels" if spec.judged else "labels for all answers"
         raise LogError(f"{log.source}: fewer than two queries have {which}: nothing to test on")
