@@ -98,7 +98,7 @@ class FitRecord:
     @classmethod
     def of_log(cls, log: Log, **fields: Any) -> "FitRecord":
         """Record a log's provenance, a sample of its queries, and its prices; `fields` holds other fields."""
-        prices = log.prices and {name: price.record() for name, price in log.prices.items()}
+        prices = None if log.prices is None else {name: price.record() for name, price in log.prices.items()}
         return cls(provenance=fit_provenance(log), kept_sample=describe_kept_sample(log), prices=prices, **fields)
 
     @classmethod

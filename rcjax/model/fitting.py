@@ -135,9 +135,9 @@ def fit_arrays(
     transform: Transform,
     family: type[Copula],
     *,
-    method: Method = "tau",
+    method: Method,
+    values: ArrayLike | None,
     start: Marginal | None = None,
-    values: ArrayLike | None = None,
 ) -> tuple[Calibrator, Marginal, Copula]:
     """Fit calibrators, marginals and copulas to arrays, in compiled steps that later logs of this size share.
 
@@ -146,8 +146,8 @@ def fit_arrays(
         transform: transform of the raw confidence.
         family: family of the copulas.
         method: "tau" or "likelihood", as in `fit`.
-        start: marginals of a similar log, at which the fit of mixtures starts, which is faster.
         values: (k, V) raw log-probabilities that models state (`find_stated_logprobs`); None: no stated values.
+        start: marginals of a similar log, at which the fit of mixtures starts, which is faster.
     """
     logprob, correct, answered = pad_to_size_class(*rows)
     calibrators, confidence = fit_calibrators_compiled(logprob, correct, answered, transform=transform, values=values)

@@ -258,9 +258,7 @@ class IntervalPolicy(NamedTuple):
     action: jax.Array  # (k, R) model to ask next; the model's own number: answer; ABSTAIN: abstain
 
 
-def adaptive_policies(
-    tables: QuadratureTables, lam: jax.Array, abstain_worth: jax.Array | None = None
-) -> IntervalPolicy:
+def adaptive_policies(tables: QuadratureTables, lam: jax.Array, abstain_worth: jax.Array | None) -> IntervalPolicy:
     """Solve for the optimum over all policies for each λ (L,), with tables of all pairs of models: (L,)."""
     k = tables.cost.shape[0]
 

@@ -275,7 +275,7 @@ def _figures_on(log: Log, rung: Policy, replayed: Replay, level: float | None) -
     return expected | kept
 
 
-def single_policy(frontier: Frontier, log: Log, model: str, target: Target | None = None) -> Policy:
+def single_policy(frontier: Frontier, log: Log, model: str, target: Target | None) -> Policy:
     """Return a policy that always asks one model of a frontier, with its expected figures.
 
     A single model has no λ of its own, so λ is that of the frontier's point with the nearest cost.
@@ -284,7 +284,7 @@ def single_policy(frontier: Frontier, log: Log, model: str, target: Target | Non
         frontier: the frontier, of the default search.
         log: the log tuned on.
         model: name of the model.
-        target: target that the model was chosen for.
+        target: target that the model was chosen for; None: no target.
     """
     column = frontier.models.index(model)
     dtype = frontier.cost.dtype
