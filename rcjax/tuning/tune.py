@@ -47,7 +47,8 @@ from rcjax.tuning.replaying.comparing import (
     single_model_errors,
 )
 from rcjax.tuning.replaying.replay import Replay, replay
-from rcjax.tuning.search import SecondsFilter, make_search
+from rcjax.tuning.search import make_search
+from rcjax.tuning.seconds_filter import SecondsFilter
 from rcjax.tuning.target_policy import STAYS, TargetPolicy, policy_for_target, single_policy
 
 _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models
