@@ -220,7 +220,7 @@ def fit_copula(
     family: str | type[Copula],
     weights: jax.Array | None = None,
     *,
-    method: Literal["tau", "likelihood"] = "tau",
+    method: Method = "tau",
 ) -> Copula:
     """Fit a copula family to pairs (u, v), by the estimators of `rcjax.fit`.
 
@@ -302,9 +302,8 @@ def _fit_differentiably(
         return copula
 
     def likelihood(z: jax.Array, columns: tuple[jax.Array, jax.Array], weights: jax.Array) -> jax.Array:
-        return weighted_sum(copula, Ranks(columns[0]), Ranks(columns[1]), weights)(from_unconstrained(copula, z)) / len(
-            weights
-        )
+        total = weighted_sum(copula, Ranks(columns[0]), Ranks(columns[1]), weights)
+        return total(from_unconstrained(copula, z)) / len(weights)
 
     settled = from_unconstrained(copula, refine_maximum(likelihood, to_unconstrained(copula), columns, weights))
     # A parameter at an end of its support stays there for all weights.

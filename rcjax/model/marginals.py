@@ -389,12 +389,8 @@ def _newton_quantile(marginal: Marginal, z: jax.Array, probes: Probes) -> tuple[
         newton = x - residual / density
         # Every fourth step, and any Newton step that leaves the bracket, halves the bracket instead.
         outside = ~((newton > low) & (newton < high)) | (step % 4 == 3)
-        done = (
-            done
-            | (jnp.abs(residual) <= tolerance)
-            | (high - low <= tolerance * high)
-            | (jnp.abs(newton - x) <= tolerance * x)
-        )
+        done |= (jnp.abs(residual) <= tolerance) | (high - low <= tolerance * high)
+        done |= jnp.abs(newton - x) <= tolerance * x
         x = jnp.where(done, x, jnp.where(outside, (low + high) / 2, newton))
         return _Quantiles(x, components, low, high, step + 1, done)
 

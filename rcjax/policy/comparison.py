@@ -268,9 +268,8 @@ class Comparison(Record):
         rise, todays = self.cost / promised.cost - 1, now.cost / then.cost - 1
         if rise < _RISEN or todays < rise / 2:
             return None
-        return (
-            f"{now.subject} costs {percent(todays)} more than when tuned, too: queries are longer, or prices are higher"
-        )
+        risen = f"{now.subject} costs {percent(todays)} more than when tuned, too"
+        return f"{risen}: queries are longer, or prices are higher"
 
     def headline(self, money: Money, error_kind: ErrorKind = ERRORS) -> str:
         """Return the change from today's, and a gain that is not supported, as a sentence without a subject.

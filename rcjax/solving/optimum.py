@@ -268,9 +268,8 @@ def adaptive_policies(tables: QuadratureTables, lam: jax.Array, abstain_worth: j
         worth = jnp.zeros_like(integrands)
         if tables.left.size:  # a single model has no pairs
             worth = jax.vmap(lambda values, link: values @ tables.kernel[link].T)(integrands, links)
-        asking = jnp.where(
-            (jnp.arange(k) > j)[:, None, None], worth - (tables.cost[:, None] * lam)[..., None], -jnp.inf
-        )
+        net_worth = worth - (tables.cost[:, None] * lam)[..., None]
+        asking = jnp.where((jnp.arange(k) > j)[:, None, None], net_worth, -jnp.inf)
         answering = jnp.broadcast_to(grid.quantile, asking.shape[1:])
         options = jnp.concatenate([answering[None], asking])
         if abstain_worth is not None:
@@ -482,10 +481,8 @@ def _stationary(cascade: _CascadeLoss, start: jax.Array) -> _Stationary:
         moved = thresholds - jnp.linalg.solve(hessian, slope)
         inside = (moved > cascade.tables.marginals.lowest) & (moved < cascade.tables.marginals.highest)
         remaining = jnp.nan_to_num(jnp.abs(slope).max(), nan=jnp.inf)
-        return jnp.where(free & inside, moved, thresholds), (
-            remaining,
-            _Stationary(thresholds, free.astype(slope.dtype), hessian),
-        )
+        visited = _Stationary(thresholds, free.astype(slope.dtype), hessian)
+        return jnp.where(free & inside, moved, thresholds), (remaining, visited)
 
     _, (remaining, visited) = lax.scan(step, lax.stop_gradient(start), length=_THRESHOLD_STEPS)
     return take_entries(visited, jnp.argmin(remaining))

@@ -118,9 +118,8 @@ class ModelCalibration:
         chance = percent(self.calibration_error_by_chance)
         why = f"more than the {chance} that chance explains: label more queries, or drop the model"
         if self.calibration_p >= SIGNIFICANCE_LEVEL:
-            why = (
-                f"but so few queries give {chance} to a perfect calibration: label more before you trust its confidence"
-            )
+            label_more = "label more before you trust its confidence"
+            why = f"but so few queries give {chance} to a perfect calibration: {label_more}"
         advice = f"the calibration error of {self.model} is {percent(self.calibration_error)}, {why}"
         return _assess("calibration error", self.model, self.calibration_error, advice, p_value=self.calibration_p)
 
