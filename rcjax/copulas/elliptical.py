@@ -319,9 +319,8 @@ def _student_cdf_jvp(
     change = jnp.zeros_like(value)
     if not isinstance(rho_tangent, SymbolicZero):
         x, y = _student_quantile(df, u), _student_quantile(df, v)
-        change += (
-            jnp.exp(-df / 2 * jnp.log1p(_quadratic_form(rho, x, y) / df)) / (2 * np.pi * _spread(rho)) * rho_tangent
-        )
+        density = jnp.exp(-df / 2 * jnp.log1p(_quadratic_form(rho, x, y) / df)) / (2 * np.pi * _spread(rho))
+        change += density * rho_tangent
     if not isinstance(df_tangent, SymbolicZero):
         # The quantiles depend on df, so that cached quantiles do not serve.
         bare = [z._replace(score=None) for z in (u, v)]

@@ -23,7 +23,6 @@ from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import as_json_values, list_pairs, map_entries, pad_to_size_class, unstack
 from rcjax._core.compilation import compiled, is_traced
-from rcjax._core.numerics import as_floats
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import describe_kept_sample
 from rcjax.logs.log import Log
@@ -99,9 +98,7 @@ class FitRecord:
     @classmethod
     def of_log(cls, log: Log, **fields: Any) -> "FitRecord":
         """Record a log's provenance, a sample of its queries, and its prices; `fields` holds other fields."""
-        prices = None
-        if log.prices is not None:
-            prices = {name: price.record() for name, price in log.prices.items()}
+        prices = None if log.prices is None else {name: price.record() for name, price in log.prices.items()}
         return cls(provenance=fit_provenance(log), kept_sample=describe_kept_sample(log), prices=prices, **fields)
 
     @classmethod
@@ -203,11 +200,7 @@ class CalibratedModels(FittedModel):
 
 
 def fit_calibrated(log: Log, transform: Transform | Literal["auto"] = "auto") -> CalibratedModels:
-    """Fit the calibrators of a log's models to its labels.
-
-    Args:
-        log: training log.
-        transform: transform of the raw confidence; "auto": by the log's task.
+    """Fit the calibrators of a log's models to its labels; the transform "auto" is that of the log's task.
 
     Raises LogError if two models have fewer than two queries in common.
 
@@ -225,8 +218,6 @@ def refit_calibrated(model: FittedModel, log: Log) -> CalibratedModels:
 
 
 def _fit_calibrated(log: Log, transform: Transform, values: ArrayLike | None) -> CalibratedModels:
-    if values is not None:
-        values = as_floats(values)
     rows = pad_to_size_class(log.logprob, expected_log(log).correct, log.answered)
     calibrators, _ = fit_calibrators_compiled(*rows, transform=transform, values=values)
     return CalibratedModels(calibrators, log.cost, log.models, FitRecord.of_log(log))
@@ -273,7 +264,8 @@ def find_stated_in_log(log: Log) -> np.ndarray | None:
     rows = list({query: row for row, query in enumerate(log.queries)}.values())
     all_distinct = len(rows) == log.n_queries
     columns = log.logprob, log.answered
-    return find_stated_logprobs(*(columns if all_distinct else (np.asarray(column)[rows] for column in columns)))
+    values = find_stated_logprobs(*(columns if all_distinct else (np.asarray(column)[rows] for column in columns)))
+    return None if values is None else values.astype(log.logprob.dtype)
 
 
 def check_overlap(log: Log) -> None:

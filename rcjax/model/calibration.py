@@ -219,7 +219,7 @@ def fit_calibrator(
         coefficients=coefficients,
         smallest=smallest,
         largest=largest,
-        slope_p=lax.erfc(jnp.sqrt(jnp.where(constant, _trend(side, target, weight), jnp.maximum(ratio, 0.0)))),
+        slope_p=lax.erfc(jnp.sqrt(jnp.where(constant, _measure_trend(side, target, weight), jnp.maximum(ratio, 0.0)))),
         status=jnp.where(constant, CalibrationStatus.CONSTANT, status),
         transform=transform,
     )
@@ -232,7 +232,7 @@ def fit_calibrator(
     return dataclasses.replace(calibrator, stated=stated)
 
 
-def _trend(side: jax.Array, target: jax.Array, weight: jax.Array) -> jax.Array:
+def _measure_trend(side: jax.Array, target: jax.Array, weight: jax.Array) -> jax.Array:
     """Return half of Cochran and Armitage's statistic for a trend of the outcome (n,) over sides −1, 0 and 1 (n,)."""
     count = jnp.maximum(weight.sum(), 1)
     x, y = (weight * (each - (weight * each).sum() / count) for each in (side, target))

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from rcjax._base.codec import takes
 from rcjax._core.batching import map_entries, pad_to_size_class, take_entries, with_automatic_axes
 from rcjax._core.compilation import compiled, is_traced
-from rcjax._core.numerics import as_floats, divide, kendall_tau, open_unit
+from rcjax._core.numerics import divide, kendall_tau, open_unit
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
@@ -135,9 +135,9 @@ def fit_arrays(
     transform: Transform,
     family: type[Copula],
     *,
-    method: Method = "tau",
+    method: Method,
+    values: ArrayLike | None,
     start: Marginal | None = None,
-    values: ArrayLike | None = None,
 ) -> tuple[Calibrator, Marginal, Copula]:
     """Fit calibrators, marginals and copulas to arrays, in compiled steps that later logs of this size share.
 
@@ -146,12 +146,10 @@ def fit_arrays(
         transform: transform of the raw confidence.
         family: family of the copulas.
         method: "tau" or "likelihood", as in `fit`.
-        start: marginals of a similar log, at which the fit of mixtures starts, which is faster.
         values: (k, V) raw log-probabilities that models state (`find_stated_logprobs`); None: no stated values.
+        start: marginals of a similar log, at which the fit of mixtures starts, which is faster.
     """
     logprob, correct, answered = pad_to_size_class(*rows)
-    if values is not None:
-        values = as_floats(values)
     calibrators, confidence = fit_calibrators_compiled(logprob, correct, answered, transform=transform, values=values)
     marginals = fit_marginals_compiled(confidence, answered, start, stated_confidences(calibrators))
     fitted = FittedRows(marginals, confidence, answered, pair_taus_compiled(confidence, answered))
@@ -222,7 +220,7 @@ def fit_copula(
     family: str | type[Copula],
     weights: jax.Array | None = None,
     *,
-    method: Literal["tau", "likelihood"] = "tau",
+    method: Method = "tau",
 ) -> Copula:
     """Fit a copula family to pairs (u, v), by the estimators of `rcjax.fit`.
 
@@ -304,9 +302,8 @@ def _fit_differentiably(
         return copula
 
     def likelihood(z: jax.Array, columns: tuple[jax.Array, jax.Array], weights: jax.Array) -> jax.Array:
-        return weighted_sum(copula, Ranks(columns[0]), Ranks(columns[1]), weights)(from_unconstrained(copula, z)) / len(
-            weights
-        )
+        total = weighted_sum(copula, Ranks(columns[0]), Ranks(columns[1]), weights)
+        return total(from_unconstrained(copula, z)) / len(weights)
 
     settled = from_unconstrained(copula, refine_maximum(likelihood, to_unconstrained(copula), columns, weights))
     # A parameter at an end of its support stays there for all weights.
@@ -334,13 +331,13 @@ def refine_maximum(objective: Callable[..., jax.Array], start: jax.Array, *input
     """
     still = lax.stop_gradient(inputs)
 
-    def divided(curvature: jax.Array, slope: jax.Array) -> jax.Array:
+    def newton_step(curvature: jax.Array, slope: jax.Array) -> jax.Array:
         bends, axes = jnp.linalg.eigh(curvature)
         down = bends < -_FLAT_CURVATURE * jnp.abs(bends).max()
         return axes @ (jnp.where(down, 1 / jnp.where(down, bends, 1.0), 0.0) * (axes.T @ slope))
 
     def step(_: Any, x: jax.Array) -> jax.Array:
-        moved = x - divided(jax.hessian(objective)(x, *still), jax.grad(objective)(x, *still))
+        moved = x - newton_step(jax.hessian(objective)(x, *still), jax.grad(objective)(x, *still))
         least = objective(x, *still)
         least -= 64 * jnp.finfo(x.dtype).eps * (1 + jnp.abs(least))  # tolerance for rounding
         return jnp.where(objective(moved, *still) >= least, moved, x)
@@ -350,7 +347,7 @@ def refine_maximum(objective: Callable[..., jax.Array], start: jax.Array, *input
         lax.stop_gradient(start),
         # Added zeros make the state vary over the devices of the objective, under `jax.shard_map`.
         lambda _, start: lax.fori_loop(0, _REFINING_STEPS, step, start + jnp.zeros_like(objective(start, *still))),
-        lambda linear, slope: divided(jax.jacobian(linear)(slope), slope),
+        lambda linear, slope: newton_step(jax.jacobian(linear)(slope), slope),
     )
 
 

@@ -289,17 +289,20 @@ def take_hand_labelled(log: Log) -> Log:
     """
     if log.hand_labels is None:
         return log
-    labelled, answered = log.labelled, np.asarray(log.answered)
-    fully_labelled = (labelled | ~answered).all(axis=1) & answered.any(axis=1)
-    if not fully_labelled.any():
+    rows = fully_labelled_queries(log) & np.asarray(log.answered).any(1)
+    if not rows.any():
         raise LogError(f"{log.source}: no query has a label for the answers of all of {', '.join(log.models)}")
-    subset = log.take(fully_labelled)
-    return dataclasses.replace(subset, hand_labels=None)
+    return dataclasses.replace(log.take(rows), hand_labels=None)
+
+
+def fully_labelled_queries(log: Log) -> np.ndarray:
+    """Return which queries have a label for every answer: (n,) bool."""
+    return np.all(log.labelled | ~np.asarray(log.answered), axis=1)
 
 
 def is_fully_labelled(log: Log) -> bool:
     """Return whether every answer has a label."""
-    return log.hand_labels is None or bool((log.labelled | ~np.asarray(log.answered)).all())
+    return log.hand_labels is None or bool(fully_labelled_queries(log).all())
 
 
 def with_outcomes(log: Log, right: np.ndarray) -> Log:

@@ -142,9 +142,7 @@ class Marginal:
         >>> round(float(Marginal(0., 1., 0.2, 0.3, jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2)).cdf(0.5)), 4)
         0.45
         """
-        scaled = self._scale(confidence)
-        inner = self.mass_lowest + self.smooth_mass * self.smooth_cdf(scaled) + self._atoms_up_to(confidence)
-        return jnp.where(confidence < self.lowest, 0.0, jnp.where(confidence >= self.highest, 1.0, inner))
+        return self.profile(confidence)[0]
 
     def quantile(self, u: jax.Array) -> jax.Array:
         """Return Q(u) = F⁻¹(u), flat at the point masses: φ_min for u ≤ w_min, φ_max for u ≥ 1 − w_max."""
@@ -177,7 +175,7 @@ class Marginal:
         smooth = self.smooth_mass * (self.lowest * (1 - z) + width * mean_above)
         if self.atoms is not None:
             above = 1 - self._at_or_above(confidence, self.atoms)
-            cdf = jnp.where(left | right, cdf, cdf + self._atoms_up_to(confidence))
+            cdf = jnp.where(left | right, cdf, cdf + ((1 - above) * self.atoms.mass).sum(-1))
             smooth += (above * self.atoms.mass * self.atoms.value).sum(-1)
         bottom = jnp.where(left, self.mass_lowest * self.lowest, 0.0)
         return cdf, density, bottom + jnp.where(right, 0.0, smooth + self.mass_highest * self.highest)
@@ -214,10 +212,6 @@ class Marginal:
     def _at_or_above(self, confidence: jax.Array, atoms: Atoms) -> jax.Array:
         """Return 1 for atoms that a confidence reaches, else 0: (…, A)."""
         return (jnp.asarray(confidence)[..., None] >= atoms.value - self.snap).astype(atoms.mass.dtype)
-
-    def _atoms_up_to(self, confidence: jax.Array) -> jax.Array | float:
-        """Return the probability of the atoms at or below a confidence, elementwise."""
-        return 0.0 if self.atoms is None else (self._at_or_above(confidence, self.atoms) * self.atoms.mass).sum(-1)
 
     def _quantile_among_atoms(self, u: jax.Array, atoms: Atoms) -> jax.Array:
         """Return Q(u) between the masses at the ends, elementwise; constant on the ranks of an atom."""
@@ -395,12 +389,8 @@ def _newton_quantile(marginal: Marginal, z: jax.Array, probes: Probes) -> tuple[
         newton = x - residual / density
         # Every fourth step, and any Newton step that leaves the bracket, halves the bracket instead.
         outside = ~((newton > low) & (newton < high)) | (step % 4 == 3)
-        done = (
-            done
-            | (jnp.abs(residual) <= tolerance)
-            | (high - low <= tolerance * high)
-            | (jnp.abs(newton - x) <= tolerance * x)
-        )
+        done |= (jnp.abs(residual) <= tolerance) | (high - low <= tolerance * high)
+        done |= jnp.abs(newton - x) <= tolerance * x
         x = jnp.where(done, x, jnp.where(outside, (low + high) / 2, newton))
         return _Quantiles(x, components, low, high, step + 1, done)
 

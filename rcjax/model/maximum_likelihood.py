@@ -84,7 +84,7 @@ def maximise(mean_likelihood: Callable[..., Any], start: Copula) -> CopulaFit:
         return mean_likelihood(from_unconstrained(start, z))
 
     z = to_unconstrained(start)
-    nearest, farthest = jnp.asarray([_reach(support) for support in supports], z.dtype).T
+    nearest, farthest = jnp.asarray([_range_of_z(support) for support in supports], z.dtype).T
     best = _newton(value, jnp.clip(z, _START_SHARE * nearest, _START_SHARE * farthest), (nearest, farthest))
     z, mean, _, hessian = best
     low, high = (jnp.where(jnp.abs(end) == _FARTHEST_Z, jnp.sign(end) * _Z_AT_END, end) for end in (nearest, farthest))
@@ -212,7 +212,7 @@ def unconstrain(value: jax.Array, support: tuple[float, float]) -> jax.Array:
     return jnp.asarray(value)
 
 
-def _reach(support: tuple[float, float]) -> tuple[float, float]:
+def _range_of_z(support: tuple[float, float]) -> tuple[float, float]:
     """Return the least and the largest z: ±`_FARTHEST_Z` at finite ends of the support, else ±`FARTHEST_PARAMETER`."""
     low, high = np.isfinite(support)
     return -_FARTHEST_Z if low or high else -FARTHEST_PARAMETER, _FARTHEST_Z if low and high else FARTHEST_PARAMETER

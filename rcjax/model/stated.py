@@ -33,7 +33,7 @@ SIZES = (4, 8, 16, 32)
 #: Answers that the curve counts for at each value; 5 and 20 do about as well on held-out answers.
 CURVE = 10.0
 
-_POOLINGS = 30  # iterations of `_pooled`, more than needed
+_POOLINGS = 30  # iterations of `_pool_accuracy`, more than needed
 
 #: (least number of answers at a value, least share of answers, radius within which other answers lie beside it).
 #: Values with few answers need a wide radius free of others.
@@ -214,17 +214,17 @@ def estimate_stated(
     estimates = jnp.where(stated_values, jnp.where(falling, -monotone, monotone), jnp.nan)
     others = StatedValues(jnp.where(none, jnp.nan, values), estimates).amend(logprob, curve(logprob))
     no_confidence = jnp.where(none, answers, 0.0).sum(), jnp.where(none, correct, 0.0).sum()
-    level = _pooled(no_confidence, others, jnp.where(logprob == NO_CONFIDENCE, 0.0, weight))
+    level = _pool_accuracy(no_confidence, others, jnp.where(logprob == NO_CONFIDENCE, 0.0, weight))
     return StatedValues(values, jnp.where(none, level, jnp.maximum(estimates, jnp.minimum(MIN_RATIO * level, 1.0))))
 
 
-def _pooled(no_confidence: tuple[jax.Array, jax.Array], others: jax.Array, weight: jax.Array) -> jax.Array:
+def _pool_accuracy(no_confidence: tuple[jax.Array, jax.Array], others: jax.Array, weight: jax.Array) -> jax.Array:
     """Estimate the accuracy of answers without a confidence, pooled with answers of lower calibrated confidence.
 
     `no_confidence` is (number of answers without a confidence, number of right ones among these). The other answers
     have calibrated confidences `others` (n,) and weights (n,).
 
-    >>> pooled = _pooled((jnp.array(3.0), jnp.array(1.0)), jnp.array([0.1, 0.9]), jnp.ones(2))
+    >>> pooled = _pool_accuracy((jnp.array(3.0), jnp.array(1.0)), jnp.array([0.1, 0.9]), jnp.ones(2))
     >>> round(float(pooled), 3)  # (1.5 + 0.1)/(4 + 1): half a right answer of one is added
     0.32
     """

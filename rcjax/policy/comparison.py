@@ -268,9 +268,8 @@ class Comparison(Record):
         rise, todays = self.cost / promised.cost - 1, now.cost / then.cost - 1
         if rise < _RISEN or todays < rise / 2:
             return None
-        return (
-            f"{now.subject} costs {percent(todays)} more than when tuned, too: queries are longer, or prices are higher"
-        )
+        risen = f"{now.subject} costs {percent(todays)} more than when tuned, too"
+        return f"{risen}: queries are longer, or prices are higher"
 
     def headline(self, money: Money, error_kind: ErrorKind = ERRORS) -> str:
         """Return the change from today's, and a gain that is not supported, as a sentence without a subject.
@@ -365,14 +364,10 @@ class Comparison(Record):
         >>> print(Comparison(0.186, 1e-4, 300, False, (), replayed_error=0.183).describe_optimism())
         on these queries it errs on 18.3 %, but was chosen on them
         """
-        if self.replayed_error is None or self.error < self.replayed_error:
-            return None
         shown = percent(self.replayed_error)
-        return (
-            None
-            if shown == percent(self.error)
-            else (f"on these queries it {error_kind.predicate(shown)}, but was chosen on them")
-        )
+        if self.replayed_error is None or self.error < self.replayed_error or shown == percent(self.error):
+            return None
+        return f"on these queries it {error_kind.predicate(shown)}, but was chosen on them"
 
     def rows(self, money: Money) -> list[tuple[str, str, str, str]]:
         """Return a table of the policy and its rivals: name, money, error, the policy's error minus the rival's."""
@@ -452,7 +447,7 @@ def advise(
         money: unit of the amounts.
         error_kind: kind of error, with its words.
         margin: tolerated error above today's that the policy was tuned for; None for another target.
-        kept: why the tuning kept today's, perhaps after until when, such as " until July: …"; empty if it did not.
+        kept: reason why the tuning kept today's, such as ": …" or " until July: …"; empty if it did not.
     """
     if (rival := preferred_rival(policy, comparison)) is not None:
         return comparison.prefer(rival, describe_rungs(policy), money, error_kind)

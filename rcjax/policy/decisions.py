@@ -94,17 +94,17 @@ class Calibration:
                 return self.no_confidence
             logprob = -math.inf
         curve = self._curve(float(logprob))
-        amended = curve if self.stated is None else _amended(self.stated, math.exp(logprob), curve)
+        amended = curve if self.stated is None else _amend(self.stated, math.exp(logprob), curve)
         return amended if self.no_confidence is None else max(amended, min(MIN_RATIO * self.no_confidence, 1.0))
 
     def _curve(self, logprob: float) -> float:
-        xi = _transformed(self.transform, logprob)
+        xi = _transform(self.transform, logprob)
         if math.isinf(xi):
             xi = self.largest if xi > 0 else self.smallest
         return _logistic(self.intercept + self.slope * xi)
 
 
-def _transformed(transform: Transform, logprob: float) -> float:
+def _transform(transform: Transform, logprob: float) -> float:
     if transform == "none":
         return logprob
     if transform == "generation" and logprob < -_LOG_2:
@@ -121,7 +121,7 @@ def _logistic(x: float) -> float:
     return odds / (1.0 + odds)
 
 
-def _amended(stated: tuple[tuple[float, float], ...], raw: float, curve: float) -> float:
+def _amend(stated: tuple[tuple[float, float], ...], raw: float, curve: float) -> float:
     """Return the estimate of a stated value; elsewhere the curve, clipped to the estimates of its neighbours."""
     index = bisect_left(stated, (raw,))
     neighbours = stated[max(index - 1, 0) : index + 1]
@@ -185,11 +185,6 @@ def canonical_answer(answer: str | None, form: AnswerForm) -> str | None:
     return _cached_form(answer, form) if len(answer) <= _SHORT else _canonical_form(answer, form)
 
 
-@lru_cache(maxsize=4096)
-def _cached_form(answer: str, form: AnswerForm) -> str | None:
-    return _canonical_form(answer, form)
-
-
 def _canonical_form(answer: str, form: AnswerForm) -> str | None:
     if answer.startswith(INVALID_MARK) or answer.strip().casefold() in ("", *NO_ANSWERS):
         return None
@@ -203,6 +198,9 @@ def _canonical_form(answer: str, form: AnswerForm) -> str | None:
         if match:
             return match[1]
     return _NUMBER.sub(_plain_number, bare) or text
+
+
+_cached_form = lru_cache(maxsize=4096)(_canonical_form)
 
 
 def _without_punctuation(text: str) -> str:

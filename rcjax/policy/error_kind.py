@@ -177,12 +177,7 @@ def recorded_error_kind(provenance: Mapping[str, Any]) -> ErrorKind:
 
 
 def penalised(error: Any, abstention: Any, price: float | None) -> Any:
-    """Return errors plus abstentions at their price; numbers, or arrays of one shape.
-
-    Args:
-        error: wrong answers, or a share of them.
-        abstention: abstentions, or a share of them.
-        price: price of an abstention, in errors; None: models do not abstain.
+    """Return errors plus abstentions at their price, None if models do not abstain; numbers, or arrays of one shape.
 
     >>> penalised(0.1, 0.5, 0.2), penalised(0.1, 0.5, None)
     (0.2, 0.1)

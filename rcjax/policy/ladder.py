@@ -262,13 +262,7 @@ class Ladder(AbstractPolicy):
 
 
 def with_following(policy: AbstractPolicy, *, follows: bool, period: Period | None) -> AbstractPolicy:
-    """Return the policy with `follows` and `period` replaced.
-
-    Args:
-        policy: the policy; one without a budget is returned as it is.
-        follows: whether a service follows the budget.
-        period: budget for a period; None for a budget per query.
-    """
+    """Return the policy with `follows` and `period` replaced; a policy without a budget is returned as it is."""
     return replace(policy, follows=follows, period=period) if isinstance(policy, Ladder) and policy.budget else policy
 
 

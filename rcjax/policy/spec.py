@@ -104,12 +104,7 @@ class Target:
         return self.describe()
 
     def describe(self, error_kind: ErrorKind = ERRORS, today: str = "today's") -> str:
-        """Return the target in words.
-
-        Args:
-            error_kind: kind of error, with its words.
-            today: baseline of a margin, in words.
-        """
+        """Return the target in words; `today` is the baseline of a margin, in words."""
         if self.name == "max_error":
             return f"at most {100 * self.value:.4g} % {error_kind.noun}"
         if self.name == "match":
@@ -362,10 +357,7 @@ class Spec:
         return replace(Spec.merge(self, target.to_json()), confidence=None, judged=False)
 
     def with_default_target(self, budget: float) -> Spec:
-        """Return the options; without a target, add the default: a margin of a point, or a budget for `cascade`.
-
-        Args:
-            budget: default budget, in dollars per query.
+        """Return the options; without a target, add the default: a margin of a point, or the budget for `cascade`.
 
         >>> print(Spec().with_default_target(1e-3).target, Spec(cascade="full").with_default_target(1e-3).target)
         at most 1 point more error than today's at most $1,000 per million queries
@@ -421,11 +413,9 @@ class Spec:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any], place: str) -> Spec:
-        """Build a `Spec` from the object of `to_json`, whose other entries are ignored; ValueError names a damaged one.
+        """Build a `Spec` from the object of `to_json`, whose other entries are ignored.
 
-        Args:
-            record: object that holds the fields.
-            place: place of the object, for messages.
+        ValueError names the damaged entry, below the `place` of the object.
 
         >>> Spec.from_json({"lam": -1}, "tuning")
         Traceback (most recent call last):
@@ -441,8 +431,7 @@ class Spec:
     def check(self, held_out: bool = False) -> Spec:
         """Return the options; SpecError for the first option that does not go with the others.
 
-        Args:
-            held_out: whether separate queries are given for the test of a guarantee.
+        `held_out`: separate queries are given for the test of a guarantee.
         """
         confidence = self.confidence
         unlimited = "needs {max_error} or {match}: a budget is kept by following the bill"

@@ -261,10 +261,8 @@ def _improve(search: SearchTables, lam: jax.Array, state: SearchState) -> Search
     tables, plan, _ = search
 
     def arriving(cascade: jax.Array, cut: Cut) -> jax.Array:
-        deferred = (
-            plan.links[cascade][:, None] * jax.vmap(QuadratureGrid.weights_below)(tables.grid, cut.u)[tables.left]
-        )
-        density = arrival_densities(tables, plan.first[cascade], deferred)
+        below = jax.vmap(QuadratureGrid.weights_below)(tables.grid, cut.u)[tables.left]
+        density = arrival_densities(tables, plan.first[cascade], plan.links[cascade][:, None] * below)
         # Models that no query reaches get the cut for a uniform density: a neighbouring λ may start from it.
         is_reached = plan.members[cascade] & ((tables.grid.weight * density).sum(1) > jnp.finfo(lam.dtype).eps)
         return jnp.where(is_reached[:, None], density, 1.0)
@@ -369,9 +367,8 @@ def _backward(search: SearchTables, lam: jax.Array, density: jax.Array) -> _Suff
     answering, stop = tables.grid.weight * tables.grid.quantile, Cut(zero_cuts, zero_cuts, zero_cuts)
     if abstain_worth is not None:
         stop = jax.vmap(partial(_stopping_cut, abstain_worth))(tables.grid)
-        answering += jax.vmap(QuadratureGrid.weights_below)(tables.grid, stop.u) * (
-            abstain_worth - tables.grid.quantile
-        )
+        below = jax.vmap(QuadratureGrid.weights_below)(tables.grid, stop.u)
+        answering += below * (abstain_worth - tables.grid.quantile)
     shape = *plan.suffix_first.shape, *lam.shape, answering.shape[-1]
     integrands = jnp.broadcast_to(answering[plan.suffix_first, None], shape)
     zeros = jnp.zeros_like(lam, shape=(plan.steps.shape[0], *lam.shape))

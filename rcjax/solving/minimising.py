@@ -277,9 +277,8 @@ def _evaluated(search: OutcomeTables, ranks: Array, cascade: Array) -> TrialCasc
     def outcome(row: tuple[Array, Array]) -> Outcome:
         return outcome_of_ranks(search, *row)
 
-    return TrialCascade(
-        ranks, cascade, lax.map(outcome, (ranks, cascade), batch_size=batch_size(len(cascade), TOGETHER))
-    )
+    outcomes = lax.map(outcome, (ranks, cascade), batch_size=batch_size(len(cascade), TOGETHER))
+    return TrialCascade(ranks, cascade, outcomes)
 
 
 @partial(compiled, static_argnames="objective")

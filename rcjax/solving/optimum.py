@@ -258,9 +258,7 @@ class IntervalPolicy(NamedTuple):
     action: jax.Array  # (k, R) model to ask next; the model's own number: answer; ABSTAIN: abstain
 
 
-def adaptive_policies(
-    tables: QuadratureTables, lam: jax.Array, abstain_worth: jax.Array | None = None
-) -> IntervalPolicy:
+def adaptive_policies(tables: QuadratureTables, lam: jax.Array, abstain_worth: jax.Array | None) -> IntervalPolicy:
     """Solve for the optimum over all policies for each λ (L,), with tables of all pairs of models: (L,)."""
     k = tables.cost.shape[0]
 
@@ -270,9 +268,8 @@ def adaptive_policies(
         worth = jnp.zeros_like(integrands)
         if tables.left.size:  # a single model has no pairs
             worth = jax.vmap(lambda values, link: values @ tables.kernel[link].T)(integrands, links)
-        asking = jnp.where(
-            (jnp.arange(k) > j)[:, None, None], worth - (tables.cost[:, None] * lam)[..., None], -jnp.inf
-        )
+        net_worth = worth - (tables.cost[:, None] * lam)[..., None]
+        asking = jnp.where((jnp.arange(k) > j)[:, None, None], net_worth, -jnp.inf)
         answering = jnp.broadcast_to(grid.quantile, asking.shape[1:])
         options = jnp.concatenate([answering[None], asking])
         if abstain_worth is not None:
@@ -433,7 +430,7 @@ class _CascadeLoss(NamedTuple):
         Held thresholds have gradient 0, and rows and columns of the identity in the Hessian.
         """
         curvature, slope = jax.jacfwd(lambda thresholds: (self.slope(thresholds),) * 2, has_aux=True)(thresholds)
-        free = self.defers & ~_held(self.tables.marginals, thresholds) & (jnp.diagonal(curvature) > 0)
+        free = self.defers & ~_are_held(self.tables.marginals, thresholds) & (jnp.diagonal(curvature) > 0)
         within = jnp.where(free[:, None] & free, curvature, jnp.eye(len(free), dtype=curvature.dtype))
         return jnp.where(free, slope, 0.0), free, within
 
@@ -484,10 +481,8 @@ def _stationary(cascade: _CascadeLoss, start: jax.Array) -> _Stationary:
         moved = thresholds - jnp.linalg.solve(hessian, slope)
         inside = (moved > cascade.tables.marginals.lowest) & (moved < cascade.tables.marginals.highest)
         remaining = jnp.nan_to_num(jnp.abs(slope).max(), nan=jnp.inf)
-        return jnp.where(free & inside, moved, thresholds), (
-            remaining,
-            _Stationary(thresholds, free.astype(slope.dtype), hessian),
-        )
+        visited = _Stationary(thresholds, free.astype(slope.dtype), hessian)
+        return jnp.where(free & inside, moved, thresholds), (remaining, visited)
 
     _, (remaining, visited) = lax.scan(step, lax.stop_gradient(start), length=_THRESHOLD_STEPS)
     return take_entries(visited, jnp.argmin(remaining))
@@ -532,7 +527,7 @@ def _known_loss_jvp(
     return _known_loss(*primals), slope
 
 
-def _held(marginals: Marginal, thresholds: jax.Array) -> jax.Array:
+def _are_held(marginals: Marginal, thresholds: jax.Array) -> jax.Array:
     """Return whether each threshold is beside a point mass or outside the range of confidences: (k,)."""
     margin = _HELD_MARGIN * jnp.finfo(thresholds.dtype).eps
     is_held = (thresholds <= marginals.lowest + margin) | (thresholds >= marginals.highest - margin)

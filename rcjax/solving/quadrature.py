@@ -430,10 +430,9 @@ def outcome_of_cuts(
         abstain_cuts: (k,) ranks up to which models abstain, at most u; u for the last model. None: no abstentions.
     """
     grid, zeros = tables.grid, jnp.zeros_like(u)
-    below = jax.vmap(QuadratureGrid.weights_below)(grid, u)
-    below_abstaining = (
-        jnp.zeros_like(below) if abstain_cuts is None else jax.vmap(QuadratureGrid.weights_below)(grid, abstain_cuts)
-    )
+    weights_below = jax.vmap(QuadratureGrid.weights_below)
+    below = weights_below(grid, u)
+    below_abstaining = jnp.zeros_like(below) if abstain_cuts is None else weights_below(grid, abstain_cuts)
     density = arrival_densities(tables, first, links[:, None] * (below - below_abstaining)[tables.left])
     answered = grid.weight - below
     wrong = (answered * (1 - grid.quantile) * density).sum(-1)

@@ -114,7 +114,7 @@ def bootstrap(
     sampling_error, optimism = _sampling_error_and_optimism(frontier, points, kept, retuned)
     scale = np.sqrt(sample.n_queries / log.n_queries)
     sampling_error = jax.tree.map(lambda figure: figure * scale, sampling_error)
-    return _bands(frontier, log, sampling_error, optimism, level)
+    return _make_bands(frontier, log, sampling_error, optimism, level)
 
 
 def _replicate_figures(
@@ -167,12 +167,8 @@ def _sampling_error_and_optimism(
 ) -> tuple[LossTerms, LossTerms | None]:
     """Return (sampling error: figure on the log minus figure in the bag, (B, L); optimism of the search (L,)).
 
-    Args:
-        frontier: the frontier, of L points.
-        points: (G,) indices of the points that were replicated; figures between them are interpolated.
-        kept: (B, G, 3) figures of the frontier's policies, as `_replicate_figures` returns them.
-        retuned: (S, R, 3) figures of the policies of the first S draws: rungs of ladders, or policies at the points' λ.
-            None: the search was not repeated, and the optimism is None too.
+    `kept` and `retuned` are the results of `_replicate_figures` at the points (G,), between which figures are
+    interpolated. The optimism is None if the search was not repeated.
     """
     everywhere = np.arange(len(frontier.lam), dtype=float)
 
@@ -203,7 +199,9 @@ def _sampling_error_and_optimism(
     return sampling_error, LossTerms(*optimism)
 
 
-def _bands(frontier: Frontier, log: Log, sampling_error: LossTerms, optimism: LossTerms | None, level: float) -> Bands:
+def _make_bands(
+    frontier: Frontier, log: Log, sampling_error: LossTerms, optimism: LossTerms | None, level: float
+) -> Bands:
     """Make the intervals around every point; `optimism` is None if the search was not repeated."""
     replayed = replay(frontier, log.comparable)
     bill = replayed.promised_cost(frontier.is_by_labels)

@@ -164,12 +164,9 @@ class CalibratedRows:
 
     @classmethod
     def of(cls, calibrators: Calibrator, training: TrainingRows, answered: Array | None = None) -> "CalibratedRows":
-        """Calibrate raw confidences, and cross-calibrate every pair of models on the same rows.
+        """Calibrate raw confidences by calibrators (k,), and cross-calibrate every pair of models on the same rows.
 
-        Args:
-            calibrators: (k,) calibrators of the models.
-            training: the queries.
-            answered: (n, k) bool: there is an answer, whether or not the query counts; None: as `included`.
+        `answered` (n, k) marks the answers, whether or not the query counts; None: as `included`.
         """
         logprob, correct, included, answer, signal_cost, query_cost = training
         conditional = calibrate_conditionally(logprob, correct, included, calibrators.transform, answered)
@@ -203,10 +200,6 @@ def score_pairs(rows: CalibratedRows, blending: Blending) -> tuple[Candidates, A
 
     The result is (candidates, (C,) their penalties by the labels alone, without blending). The function can be mapped
     (`vmap`) over resampled or masked logs.
-
-    Args:
-        rows: the queries.
-        blending: the blending weights of labels.
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
     >>> query_cost = jnp.array([[1.0, 14.0], [1.0, 6.0]])
@@ -280,14 +273,8 @@ def _score_pair(
 ) -> tuple[Candidates, Array]:
     """Score one pair of models at M thresholds of the first, up to which queries are deferred.
 
-    The result is (candidates (M,), (M,) their penalties by the labels alone).
-
-    Args:
-        rows, blending: as for `score_pairs`.
-        singles: the single models.
-        rising: (n,) the queries by rising confidence of the first model.
-        first, second: () indices of the two models.
-        conditional: (n,) probability that the second model is right, given the confidence of the first.
+    The result is (candidates (M,), (M,) their penalties by the labels alone). `rising` (n,) are the queries by rising
+    confidence of the first model, and `conditional` (n,) the probabilities of the second given that confidence.
     """
     is_included = rows.included[:, first] & rows.included[:, second]
     first_label, second_label = (rows.correct[:, model].astype(rows.confidence.dtype) for model in (first, second))
@@ -341,13 +328,9 @@ def split_by_agreement(rows: CalibratedRows, first: Any, second: Any, third: Any
 
 
 def _multiply_odds(probability: Array, correct: Array, labelled: Array, group: Array) -> Array:
-    """Multiply the odds of being right by one factor for a group of queries: (n,) probabilities.
+    """Multiply the odds of being right (n,) by one factor for a group of queries: (n,) probabilities.
 
-    Args:
-        probability: (n,) probabilities of being right, regardless of the group.
-        correct: (n,) bool: the answer is right.
-        labelled: (n,) bool: the queries of the group that the factor is fitted to.
-        group: (n,) bool: the queries of the group.
+    The factor is fitted to the labels `correct` of the queries of the group that are `labelled`.
     """
     logit = special.logit(jnp.clip(probability, _SURE, 1 - _SURE))
 
@@ -366,10 +349,6 @@ _ALL_THRESHOLDS, _MIN_THRESHOLDS = 40_000, 40
 
 def score_agreement(rows: CalibratedRows, blending: Blending) -> Candidates:
     """Score the agreement policies of every three models, at 40 to 400 thresholds of the first, on n queries.
-
-    Args:
-        rows: the queries, with the codes of answers.
-        blending: the blending weights of labels.
 
     >>> confidence, right = jnp.full((4, 3), 0.5), jnp.array([[0, 0, 1], [0, 0, 1], [1, 1, 1], [1, 1, 1]], bool)
     >>> answer = jnp.array([[0, 1, 2], [0, 1, 2], [0, 0, 0], [0, 0, 0]])
@@ -406,14 +385,7 @@ class _AgreementColumns(NamedTuple):
 def _score_triple(
     rows: CalibratedRows, blending: Blending, columns: _AgreementColumns, most: int, *models: Array
 ) -> Candidates:
-    """Score the agreement policies of three models, by rising cost, at M thresholds.
-
-    Args:
-        rows, blending: as for `score_agreement`.
-        columns: the columns of `rows` that do not depend on the three models.
-        most: number of thresholds at most.
-        models: indices of the three models, () each.
-    """
+    """Score the agreement policies of three models, by rising cost, at `most` thresholds at most."""
     first, second, third = models
     abstain_thresholds = columns.abstain_thresholds
     is_included, equal, differ, second_right, third_right = split_by_agreement(rows, *models)
@@ -458,15 +430,9 @@ _score_agreement = compiled(score_agreement, runs="long")
 
 
 def calibrate_padded_rows(
-    calibrators: Calibrator, training: TrainingRows, abstain_price: float | None = None
+    calibrators: Calibrator, training: TrainingRows, abstain_price: float | None
 ) -> CalibratedRows:
-    """Calibrate n queries, padded to their size class: folds, replicates and logs of similar size share a program.
-
-    Args:
-        calibrators: (k,) calibrators of the models.
-        training: the queries.
-        abstain_price: price of an abstention, in errors; None: models do not abstain.
-    """
+    """Calibrate n queries, padded to their size class: folds, replicates and logs of similar size share a program."""
     padded = training.padded()
     rows = calibrate_training_rows(calibrators, TrainingRows(*padded[:3]))  # one program for all
     optional = {name: getattr(padded, name) for name in ("query_cost", "answer", "signal_cost")}
@@ -529,13 +495,7 @@ def _undominated(table: Candidates, label_penalty: np.ndarray) -> np.ndarray:
 def _keep_corners(
     table: Candidates, allowed: np.ndarray, admits: Callable[[Policies], np.ndarray] | None
 ) -> Candidates:
-    """Take the single models, and the corners of the lower hull of the other candidates.
-
-    Args:
-        table: the candidates.
-        allowed: indices of the candidates to choose from.
-        admits: as for `score_candidates`.
-    """
+    """Take the single models at the indices `allowed`, and the corners of the lower hull of the other candidates."""
     if admits is not None and allowed.size:
         allowed = allowed[admits(table.take(allowed).policies())]
     is_single = table.is_single[allowed]
@@ -547,13 +507,7 @@ def _keep_corners(
 
 
 def _score_chains_of_verdicts(calibrators: Calibrator, training: TrainingRows, blending: Blending) -> Candidates | None:
-    """Score chains of three or more models; None unless confidences are verdicts.
-
-    Args:
-        calibrators: (k,) calibrators of the models.
-        training: the queries.
-        blending: the blending weights of labels.
-    """
+    """Score chains of three or more models; None unless confidences are verdicts."""
     logprob, correct, included = map(np.asarray, training[:3])
     if not are_verdicts(logprob, included):
         return None

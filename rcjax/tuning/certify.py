@@ -51,7 +51,7 @@ from rcjax._base.figures import describe_points, percent
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import answers_by_name, hash_names, read_kept_sample
 from rcjax.logs.log import Log
-from rcjax.model.label_outcomes import LabelRegression, take_hand_labelled, with_outcomes
+from rcjax.model.label_outcomes import LabelRegression, fully_labelled_queries, take_hand_labelled, with_outcomes
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, recorded_count, with_spec
@@ -199,9 +199,8 @@ def overlap(log: Log, tuned: Any) -> Overlap:
     if len(equal) <= _MIN_SHARED_QUERIES - 1 + most:
         return Overlap(0, n, covers_log=False)
     asked = [name for name in both if not isinstance(tuned, AbstractPolicy) or name in tuned.models]
-    usable = hash_names(log.queries)[
-        log.select(asked or both).complete
-    ].tolist()  # a query with a gap is not known again
+    # A query with a gap is not known again.
+    usable = hash_names(log.queries)[log.select(asked or both).complete].tolist()
     return Overlap(len(equal), n, equal.issuperset(usable or rows), equal)
 
 
@@ -215,11 +214,8 @@ def require_unseen(log: Log, tuned: Any) -> None:
 def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
     """Split a log into (queries to tune on, queries for the test of a guarantee).
 
-    Args:
-        log: the log.
-        held_out: a log for the test; None: half of the queries of `log`, drawn at random.
-        spec: the spec, whose `judged` says whether judges' verdicts count in the test. If they do not, half of the
-            fully labelled queries are held out, as the test cannot use the others.
+    The second part is `held_out` or, without it, half of the queries of `log`, drawn at random. If judges' verdicts do
+    not count (`Spec.judged`), it is half of the fully labelled queries, as the test cannot use the others.
 
     Raises LogError if the two logs share queries, or labels are too few; ValueError if the limit is out of range.
 
@@ -236,7 +232,7 @@ def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
     if log.hand_labels is None:
         tested, rest = log.split(_HELD_OUT, seed=0)
         return rest, tested
-    known = log.labelled.any(1) if spec.judged else (log.labelled | ~np.asarray(log.answered)).all(1)
+    known = log.labelled.any(1) if spec.judged else fully_labelled_queries(log)
     if known.sum() < 2:
         which = "labels" if spec.judged else "labels for all answers"
         raise LogError(f"{log.source}: fewer than two queries have {which}: nothing to test on")
@@ -250,10 +246,7 @@ def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
 def loss_terms_of_rungs(frontier: Frontier, log: Log, right: Any) -> LossTerms:
     """Return the terms of the losses of the queries of a log under the R rungs of a frontier's ladder: (R, n).
 
-    Args:
-        frontier: the frontier.
-        log: the log, with the models of the frontier.
-        right: (n, k) whether the answer is right, or its score.
+    `right` (n, k) says whether an answer is right, or has its score.
     """
     rungs = frontier.rung_indices
     policies = frontier.policies.on_host().take(np.resize(rungs, MAX_RUNGS))  # one shape is compiled
@@ -302,14 +295,15 @@ class LadderTest:
         names = [frontier.models[j] for j in np.flatnonzero(asked)]
         rival_models = () if today is None else list_models(today)
         names += [name for name in rival_models if name not in names]
-        require_complete(tested.select(names), "the test of a guarantee")
-        complete = np.flatnonzero(tested.select(names).complete)
+        part = tested.select(names)
+        require_complete(part, "the test of a guarantee")
+        complete = np.flatnonzero(part.complete)
         log = tested.take(np.random.default_rng(0).permutation(complete))
         right, most = np.asarray(log.correct, float), np.ones(len(complete))
         if tuned_on is not None:
             if lacking := [log.models[j] for j in np.flatnonzero(~log.labelled.any(0))]:
                 raise LogError(f"{log.source}: no held-out answer of {lacking[0]} is labelled: label some of them")
-            right, most = _corrected(log, tuned_on)
+            right, most = _correct_outcomes(log, tuned_on)
             is_bounded = np.isfinite(most)  # after the last label corrected outcomes have no upper end
             right, most, log = right[is_bounded], most[is_bounded], log.take(is_bounded)
         abstain_price = frontier.abstain_price or 0.0
@@ -355,7 +349,7 @@ def _positions_below(frontier: Frontier, bill: float) -> np.ndarray:
     return positions[bills < bill * (1 - CHEAPER)]
 
 
-def _corrected(log: Log, tuned_on: Log) -> tuple[np.ndarray, np.ndarray]:
+def _correct_outcomes(log: Log, tuned_on: Log) -> tuple[np.ndarray, np.ndarray]:
     """Return (corrected outcomes (n, k), upper end of the loss of each query (n,), infinite after the last label).
 
     The labelled answers of a model are a random sample of its answers. So the probability π of a label is the share of
@@ -487,8 +481,8 @@ def certify(
     is_rejected = test.is_below(positions, target.value, level)
     passed = len(is_rejected) if is_rejected.all() else int(is_rejected.argmin())  # the first null that is kept ends it
     if not passed:
-        raise InfeasibleError(_infeasible(test, float(positions[0]), target, level, frontier.error_kind.noun))
-    return _certificate(frontier, test, float(positions[passed - 1]), spec)
+        raise InfeasibleError(_explain_failure(test, float(positions[0]), target, level, frontier.error_kind.noun))
+    return _make_certificate(frontier, test, float(positions[passed - 1]), spec)
 
 
 def _today_and_bill(
@@ -526,7 +520,7 @@ def _read_limit(spec: Spec) -> tuple[Target, float]:
     return target, confidence
 
 
-def _certificate(frontier: Frontier, test: LadderTest, position: float, spec: Spec) -> Certificate:
+def _make_certificate(frontier: Frontier, test: LadderTest, position: float, spec: Spec) -> Certificate:
     target, confidence = _read_limit(spec)
     record = Spec(max_error=spec.max_error, match=spec.match, confidence=confidence, judged=spec.judged)
     policy = with_spec(frontier.ladder(position, target), record)
@@ -557,7 +551,7 @@ def _with_judges(log: Log, tuned_on: Log | None) -> Log:
     return tuned_on.select(log.models)
 
 
-def _infeasible(test: LadderTest, position: float, target: Target, level: float, noun: str) -> str:
+def _explain_failure(test: LadderTest, position: float, target: Target, level: float, noun: str) -> str:
     """Explain that the first position failed, with its figures and the limit that can be guaranteed."""
     first = test.at([position])
     has_rival = test.rival is not None

@@ -33,7 +33,13 @@ from rcjax.model.label_outcomes import (
 from rcjax.policy.ladder import position_at
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.points import LossTerms, Policies, lam_range, position_weights, safe_log
-from rcjax.tuning.candidate_scores import Blending, CalibratedRows, TrainingRows, score_candidates, split_by_agreement
+from rcjax.tuning.candidate_scores import (
+    Blending,
+    CalibratedRows,
+    TrainingRows,
+    score_candidates,
+    split_by_agreement,
+)
 from rcjax.tuning.candidate_table import RESAMPLED_RUNGS, Candidates
 from rcjax.tuning.replaying.walk import loss_terms_on_log, walk
 
@@ -90,13 +96,19 @@ def impute_query_cost(log: Log) -> np.ndarray:
     return np.where(np.asarray(log.answered), np.asarray(log.query_cost), np.asarray(log.cost))
 
 
+def make_training_rows(log: Log, included: Array | None = None, *, compare: bool = True) -> TrainingRows:
+    """Take the columns that candidates are scored by from a log; without `compare`, its answers are not compared.
+
+    `included` (n, k) marks the answers that count; None: all.
+    """
+    answer, counted = log.answer if compare else None, log.answered if included is None else included
+    return TrainingRows(log.logprob, log.correct, counted, answer, log.signal_cost, impute_query_cost(log))
+
+
 def held_out_confidence(log: Log, model: FittedModel, seed: int = 0) -> np.ndarray:
     """Calibrate each of five folds by the others: (n, k) held-out calibrated confidences; NaN for no answer.
 
-    Args:
-        log: the log, with the models of `model`.
-        model: the model that was fitted to the log.
-        seed: seed of the folds.
+    `model` was fitted to the log.
     """
     fold = deal_folds(log.queries, log.complete, seed)
     confidence = np.full_like(log.logprob, np.nan)
@@ -190,11 +202,7 @@ class Gain(NamedTuple):
 
     @classmethod
     def of(cls, expected: np.ndarray, corrected: np.ndarray) -> "Gain":
-        """Compute the mean gain and its standard error from the gains of m queries (…, m).
-
-        Args:
-            expected: gains by expected outcomes, which give the mean.
-            corrected: gains by corrected outcomes, which give the standard error.
+        """Compute the mean of m gains (…, m) by expected outcomes, and its standard error by corrected outcomes.
 
         >>> gains = np.array([0.0, 2.0, 1.0, 1.0])
         >>> float(Gain.of(gains, gains).mean)
@@ -254,22 +262,17 @@ class CrossValidation:
         `select_frontier` adds the result to the errors of cascades; errors of single models are counted by labels.
         Abstention thresholds get no correction: on fresh queries the penalty was 0.1 ± 0.2 points below the in-sample
         penalty (300 queries, four logs, abstentions at 0.3).
-
-        Args:
-            candidate_set: set of the cascades; if the log lacks this set, the largest set that it has.
         """
         return max(float(self.set_optimism[self._row(candidate_set)] - self.set_optimism[CandidateSet.SINGLE]), 0.0)
 
     def _row(self, candidate_set: CandidateSet) -> int:
+        """Return the row of a set; if the log lacks the set, of the largest set that it has."""
         return min(candidate_set, len(self.set_optimism) - 1)
 
     def gain(self, candidate_set: CandidateSet, target: Target, bills: np.ndarray) -> Gain:
-        """Return the held-out gain of cascades over the best single model at a target, in errors.
+        """Return the held-out gain of cascades over the best single model at a budget, in errors, or at a price.
 
-        Args:
-            candidate_set: set of the cascades; if the log lacks this set, the largest set that it has.
-            target: a budget, or λ (`error_cost` is 1/λ); the gain at a λ is in error + λ·cost.
-            bills: (k,) dollars per query of each single model.
+        The gain at a price is in error + λ·cost. `bills` (k,) are the dollars per query of each single model.
         """
         if target.name == "budget":
             return self.gain_at_budget.at(self._row(candidate_set), self.nearest_budget(target.value, bills))
@@ -283,12 +286,8 @@ class CrossValidation:
     def nearest_budget(self, budget: float, bills: np.ndarray) -> int:
         """Return the index of the budget of cross-validation nearest to a budget, on the logarithmic scale.
 
-        Among the budgets that afford the same single models, return the nearest; if there is none, the nearest of all.
-        (The gain of a cascade drops where a budget reaches the bill of the next model.)
-
-        Args:
-            budget: the budget.
-            bills: (k,) dollars per query of each single model.
+        Among the budgets that afford the same single models, of `bills` (k,), return the nearest; if there is none, the
+        nearest of all. (The gain of a cascade drops where a budget reaches the bill of the next model.)
         """
         grid, here, bills = (safe_log(amount) for amount in (self.targets.budgets, budget, bills))
         same_models = (bills <= grid[:, None] + 1e-9).sum(1) == (bills <= here + 1e-9).sum()
@@ -338,11 +337,8 @@ class CrossValidatedLosses(NamedTuple):
     def gains(self, candidate_set: int, *, rival: int, estimated: bool = False) -> SetGain:
         """Return the gains of one candidate set over another, in error + λ·cost at every λ.
 
-        Args:
-            candidate_set: the candidate set.
-            rival: the other candidate set.
-            estimated: use estimated errors, which are far less noisy than labels: by the labels of 300 queries a gain
-                of 7 % has a standard error of 5 %, and two of three such gains would be missed.
+        Estimated errors are far less noisy than labels: by the labels of 300 queries a gain of 7 % has a standard error
+        of 5 %, and two of three such gains would be missed.
         """
         lam = slice(len(self.targets.lam))
         cost_loss = self.targets.lam[:, None] * self.cost[:, lam]
@@ -484,19 +480,12 @@ def _choose_on_other_folds(
 ) -> tuple[Calibrator, list[ChosenPolicies], np.ndarray | None]:
     """Calibrate, and choose from each candidate set, on the queries of a log that are not held out.
 
-    Args:
-        log: the log.
-        held_out: (n,) bool: the queries that are held out.
-        fitted: (k,) calibrators fitted to the whole log, whose transform and stated values are used.
-        targets: targets that policies are chosen for.
-        blending, abstain_price: as for `cross_validate`.
-
-    The result is ((k,) calibrators, S choices, (S, T, n) estimated probability that a query is answered wrongly). The
-    last entry is None if answers are not compared.
+    `fitted` (k,) are calibrators of the whole log, whose transform and stated values are used. The result is ((k,)
+    calibrators, S choices, (S, T, n) estimated probability that a query is answered wrongly). The last entry is None if
+    answers are not compared.
     """
     has_agreement = log.answer is not None and len(log.models) > 2
-    included, answer = np.asarray(log.answered) & ~held_out[:, None], log.answer if has_agreement else None
-    training = TrainingRows(log.logprob, log.correct, included, answer, log.signal_cost, impute_query_cost(log))
+    training = make_training_rows(log, np.asarray(log.answered) & ~held_out[:, None], compare=has_agreement)
     calibrators = refit_calibrators(fitted, training[:3])
     pairs, agreement = score_candidates(calibrators, training, blending, abstain_price, log.has_enough_complete)
     choices = [choose_single_candidates(pairs.take(np.flatnonzero(pairs.is_single)), targets)]

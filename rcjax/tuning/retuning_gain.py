@@ -50,11 +50,11 @@ class RetuningTerms(NamedTuple):
     tuning: Tuning
     """Options that the policies are tuned by."""
     lam: float | None
-    """Price λ, in errors per unit of money; None: they cannot be compared."""
+    """Price λ, in errors per unit of money; None: it is not known, or the policies cannot be compared."""
     reason: str = ""
-    """Reason why they cannot be compared, in words."""
+    """Reason why the gain of retuning cannot be estimated, in words; empty if it can, given enough queries."""
     mendable: bool = False
-    """Whether they could be compared on another log."""
+    """Whether it could be estimated on another log."""
 
 
 def retuning_terms(policy: AbstractPolicy, log: Log) -> RetuningTerms:
@@ -76,7 +76,7 @@ def retuning_terms(policy: AbstractPolicy, log: Log) -> RetuningTerms:
         return RetuningTerms(tuning, None, lacks, mendable=True)
     if not tuning.can_search:
         return RetuningTerms(tuning, None, "the log has one model only of those tuned on", mendable=True)
-    return RetuningTerms(tuning, lam)
+    return RetuningTerms(tuning, lam, "the policy keeps to a limit on the seconds" * (spec.max_seconds is not None))
 
 
 def held_out_gain(policy: AbstractPolicy, log: Log, seed: int = 0) -> RetuningGain | None:
@@ -86,17 +86,10 @@ def held_out_gain(policy: AbstractPolicy, log: Log, seed: int = 0) -> RetuningGa
     cost their model's mean cost, and abstentions their price. The queries are the fresh and the carried ones, so that
     a bad week has no more than its share; at most 5,000 are drawn at random. The policy in service was tuned on the
     carried queries, so its loss there is raised by its optimism. Models that give the same answer get the mean of its
-    outcomes (`average_equal_answers`).
-
-    Args:
-        policy: the policy in service.
-        log: the fresh log.
-        seed: seed of the folds.
-
-    `why_untested` lists the reasons why the gain cannot be estimated.
+    outcomes (`average_equal_answers`). `why_untested` gives the reason if the gain cannot be estimated.
     """
-    tuning, lam, *_ = retuning_terms(policy, log)
-    if lam is None or tuning.spec.max_seconds is not None:
+    tuning, lam, reason, _ = retuning_terms(policy, log)
+    if lam is None or reason:
         return None
     log = sort_by_name(with_carried_queries(policy, log.select(tuning.models)))
     complete = np.flatnonzero(log.complete)
@@ -112,7 +105,9 @@ def held_out_gain(policy: AbstractPolicy, log: Log, seed: int = 0) -> RetuningGa
     if n_carried >= MIN_QUERIES_FOR_GAIN:
         tuned_on = max(recorded_count(policy.provenance, "complete_queries", n_carried), n_carried)
         losses = _cross_fitted_losses(policy, log.take(carried), outcomes.take(carried), tuning.spec, lam)
-        loss = loss + np.where(carried, _optimism(*losses) * n_carried / tuned_on, 0.0)
+        # Optimism falls with the number of queries, and is scaled from four fifths to all.
+        optimism = max(float(np.subtract(*losses).mean()), 0.0) * (1 - 1 / FOLDS)
+        loss = loss + np.where(carried, optimism * n_carried / tuned_on, 0.0)
     gains = loss - retuned_loss
     gain = Gain.of(gains, gains).at()
     return RetuningGain(float(loss.mean()), gain, float(lam), log.n_queries)
@@ -123,12 +118,7 @@ def _cross_fitted_losses(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Tune a policy again without each fold of a log, and return (held-out, mean in-sample) losses, (n,) each.
 
-    Args:
-        policy: the policy whose kind of cascade is tuned.
-        log: the log to tune on.
-        outcomes: the same log, with the outcomes that losses are computed from.
-        spec: options of the tuning.
-        lam: the λ of both.
+    `outcomes` is the log with the outcomes that losses are computed from; the policies are tuned and judged at λ.
     """
     fold, n = deal_folds(log.queries, log.complete), log.n_queries
     costs = np.broadcast_to(outcomes.cost, outcomes.query_cost.shape)
@@ -163,21 +153,10 @@ def _tune_without_folds(
     return map_in_threads(lambda rows: tune_draw(rows[:n]), rest, n=log.n_queries)
 
 
-def _optimism(held_out: np.ndarray, in_sample: np.ndarray) -> float:
-    """Estimate the optimism of a policy tuned on n queries, 0 at least: mean held-out loss minus in-sample loss.
-
-    Args:
-        held_out, in_sample: (n,) losses of policies tuned on four fifths of the queries. Optimism falls with the number
-            of queries, and the result is scaled from four fifths to all.
-    """
-    return max(float((held_out - in_sample).mean()) * (1 - 1 / FOLDS), 0.0)
-
-
 def why_untested(policy: AbstractPolicy, log: Log) -> tuple[str, bool]:
     """Return (reason why `held_out_gain` is None, in words; whether another log could change that)."""
-    terms = retuning_terms(policy, log)
-    if terms.lam is None:
-        return terms.reason, terms.mendable
-    if terms.tuning.spec.max_seconds is not None:
-        return "the policy keeps to a limit on the seconds", False
-    return f"fewer than {MIN_QUERIES_FOR_GAIN} queries have the answers of all models", True
+    terms, few = (
+        retuning_terms(policy, log),
+        f"fewer than {MIN_QUERIES_FOR_GAIN} queries have the answers of all models",
+    )
+    return (terms.reason, terms.mendable) if terms.reason else (few, True)

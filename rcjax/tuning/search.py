@@ -1,4 +1,4 @@
-"""The searches for a frontier, by labels and by the paper's model, and a limit on the seconds of policies.
+"""The searches for a frontier, by labels and by the paper's model.
 
 The default search returns the frontier of single models, and of cascades that beat single models after correction for
 optimism: pairs, agreement policies, and chains if confidences are verdicts of a check. The estimates that choose these
@@ -19,19 +19,19 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from rcjax._base.codec import takes
-from rcjax._base.figures import percent
-from rcjax._core.batching import join, list_pairs, map_in_chunks
-from rcjax.logs.errors import LogError, OddLogWarning, warn_caller
+from rcjax._core.batching import join, list_pairs
+from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import FittedModel, fit_calibrated, refit_calibrators
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, deal_folds, expected_log
-from rcjax.policy.spec import CascadeSet, SecondsLimit, Spec
-from rcjax.solving.frontier.frontier import Frontier, InfeasibleError, make_frontier
+from rcjax.policy.spec import CascadeSet, Spec
+from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.points import (
     LossTerms,
     Points,
@@ -55,10 +55,11 @@ from rcjax.tuning.cross_validation import (
     CrossValidation,
     cross_validate,
     draw_enough,
-    impute_query_cost,
+    make_training_rows,
     sample_queries,
 )
-from rcjax.tuning.replaying.walk import require_complete, waiting_times_on_log
+from rcjax.tuning.replaying.walk import require_complete
+from rcjax.tuning.seconds_filter import SecondsFilter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +132,7 @@ def select_frontier(
     table = table if cross_validation is None else add_optimism(table, cross_validation)
     corners = table.take(lower_hull(table.cost, table.penalty)[::-1])
     best, lam = (corners, _corner_lam(corners)) if lam is None else (corners.best(lam), lam)
-    return Selection(_assemble(model, best, lam, abstain_price, log.compare), cross_validation)
+    return Selection(_make_label_frontier(model, best, lam, abstain_price, log.compare), cross_validation)
 
 
 def _candidates(
@@ -145,9 +146,7 @@ def _candidates(
     """Score single models and pairs on a log, and agreement policies at the λ where they gain."""
     log = expected_log(log)
     uses_agreement = np.zeros(0, bool) if cross_validation is None else cross_validation.uses_agreement
-    answer = log.answer if uses_agreement.any() else None
-    training = TrainingRows(log.logprob, log.correct, log.answered, answer, log.signal_cost, impute_query_cost(log))
-    only_complete = log.has_enough_complete
+    training, only_complete = make_training_rows(log, compare=bool(uses_agreement.any())), log.has_enough_complete
     table, agreement = score_candidates(model.calibrators, training, blending, abstain_price, only_complete, admits)
     if agreement is None or cross_validation is None:
         return table
@@ -175,7 +174,7 @@ def _corner_lam(corners: Candidates) -> np.ndarray:
     return np.sqrt(around[:-1] * around[1:])
 
 
-def _assemble(
+def _make_label_frontier(
     model: FittedModel, table: Candidates, lam: np.ndarray, abstain_price: float | None, compare: Any
 ) -> Frontier:
     """Make the frontier of some candidates; `compare` is the form in which answers are compared."""
@@ -196,11 +195,8 @@ _MIN_INFORMATION = 1e-9
 def estimate_blending(log: Log, fitted: Calibrator) -> Blending:
     """Estimate the blending weights (a, b) by cross-fitted least squares.
 
-    The defaults stand for one model, for few labels, and where confidences predict no gain of any pair.
-
-    Args:
-        log: the log, of which at most 5,000 labelled queries are drawn at random.
-        fitted: (k,) calibrators fitted to the log, whose transform and stated values are used.
+    The defaults stand for one model, for few labels, and where confidences predict no gain of any pair. At most 5,000
+    labelled queries are drawn at random. The transform and the stated values are those of `fitted` (k,).
 
     >>> import rcjax
     >>> from rcjax.model.calibrated_models import fit_calibrated
@@ -280,91 +276,6 @@ def _least_squares(square: np.ndarray, product: np.ndarray) -> np.ndarray:
 
 def _ratio(above: float, below: float) -> float:
     return above / below if below > 0 else 0.0
-
-
-_TAIL_SHARE = 0.05  # share of the queries that may exceed a limit on the 95th percentile
-_POLICIES_AT_ONCE = 64  # policies that are replayed at a time, to limit the memory
-_MAX_UNTIMED = 0.05  # share of a model's answers without seconds, above which a limit on seconds is doubtful
-
-
-@dataclasses.dataclass(frozen=True)
-class SecondsFilter:
-    """A limit on the seconds of policies, checked on the queries of a log."""
-
-    limit: SecondsLimit
-    log: Log
-
-    @classmethod
-    def of(cls, limit: SecondsLimit, log: Log) -> SecondsFilter:
-        """Take at most 5,000 complete queries of a log. Raises LogError if the log lacks the seconds of a model.
-
-        Warns by `OddLogWarning` if over 5 % of the answers of a model have no seconds.
-
-        >>> import rcjax
-        >>> SecondsFilter.of(SecondsLimit.of("p95=4"), rcjax.sample_log(300, seed=0))
-        Traceback (most recent call last):
-        ...
-        rcjax.logs.errors.LogError: ...: no column seconds (or latency_ms): a limit on the seconds needs it
-        """
-        if log.seconds is None:
-            raise LogError(f"{log.source}: no column seconds (or latency_ms): a limit on the seconds needs it")
-        require_complete(log, "a limit on the seconds")
-        if unknown := [log.models[j] for j in np.flatnonzero(np.isnan(log.seconds).all(0))]:
-            advice = "log them, or leave the model out (models=, --models)"
-            raise LogError(f"{log.source}: no answer of {unknown[0]} has its seconds, which a limit needs: {advice}")
-        lacking = np.isnan(log.seconds)[log.complete].mean(0)
-        if lacking.max() > _MAX_UNTIMED:
-            j = int(lacking.argmax())
-            effect = "the limit on the seconds judges it by the others, which may be its fast ones"
-            problem = f"{percent(float(lacking[j]))} of the answers of {log.models[j]} have no seconds: {effect}"
-            warn_caller(f"{log.source}: {problem}: log the seconds of all answers", OddLogWarning)
-        return cls(limit, log.take(draw_enough(np.flatnonzero(log.complete))))
-
-    def admits(self, policies: Policies, model: FittedModel) -> np.ndarray:
-        """Return which policies keep to the limit with one standard error to spare: (C,) bool."""
-        figure, se = self.measure(policies, model)
-        return figure + se <= (_TAIL_SHARE if self.limit.tail else self.limit.seconds) * (1 + 1e-9)
-
-    def measure(self, policies: Policies, model: FittedModel) -> tuple[np.ndarray, np.ndarray]:
-        """Return (share of the queries beyond the limit, or mean seconds; its standard error), (C,) each.
-
-        Only queries with known seconds count; the first figure of a policy without any is infinite.
-        """
-        log = self.log.select(model.models)
-
-        def measure_some(some: Policies) -> tuple[np.ndarray, np.ndarray]:
-            waits = waiting_times_on_log(model.calibrators, some, log)
-            known = ~np.isnan(waits)
-            n = np.maximum(known.sum(1), 1)
-            values = np.where(known, waits > self.limit.seconds if self.limit.tail else waits, 0.0)
-            mean = values.sum(1) / n
-            spread = np.where(known, (values - mean[:, None]) ** 2, 0.0).sum(1) / n
-            return np.where(known.any(1), mean, np.inf), np.sqrt(spread / n)
-
-        return map_in_chunks(measure_some, policies.on_host(), _POLICIES_AT_ONCE)
-
-    def require_any(self, model: FittedModel) -> None:
-        """Raise InfeasibleError if no policy over the models keeps to the limit.
-
-        Only single models are tried, as no policy that asks several models is faster than all of them.
-        """
-        k = len(model.models)
-        singles = Policies.from_cascades(np.zeros((k, k)), np.eye(k, dtype=bool))
-        if not self.admits(singles, model).any():
-            figure, _ = self.measure(singles, model)
-            fastest = int(figure.argmin())
-            takes = f"takes {figure[fastest]:.3g} seconds on average"
-            if self.limit.tail:
-                takes = f"takes longer for {percent(float(figure[fastest]))} of the queries"
-            problem = f"no policy takes {self.limit} with one standard error to spare"
-            raise InfeasibleError(f"{problem}; the fastest, {model.models[fastest]} alone, {takes}")
-
-    def within(self, frontier: Frontier) -> Frontier:
-        """Return the points of a frontier that keep to the limit. Raises InfeasibleError if there are none."""
-        indices = np.flatnonzero(self.admits(frontier.policies, frontier.model))
-        if not indices.size:
-            raise InfeasibleError(f"no policy of this frontier takes {self.limit} with one standard error to spare")
-        return frontier.take(indices)
 
 
 #: Quadrature panels for replicates of many cascades; the error, 5e-6, is far below their spread.
@@ -504,15 +415,11 @@ def make_search(spec: Spec) -> LabelSearch | ModelSearch:
 
 
 def take_training_rows(log: Log, queries: np.ndarray) -> TrainingRows:
-    """Return the training rows of a draw of a log's queries.
+    """Return the training rows of a draw of a log's queries: (n,) rows of the log, which may repeat.
 
-    Args:
-        log: the log. Answers without a label get the outcome expected from the labels of the draw.
-        queries: (n,) rows of the log, which may repeat.
+    Answers without a label get the outcome expected from the labels of the draw.
     """
-    logprob, correct, answered = (np.asarray(column)[queries] for column in (log.logprob, log.correct, log.answered))
-    if log.hand_labels is not None:
-        correct = np.asarray(expected_log(log.take(queries)).correct)
-    optional = (log.answer, log.signal_cost, impute_query_cost(log))
-    others = (None if column is None else np.asarray(column)[queries] for column in optional)
-    return TrainingRows(logprob, correct, answered, *others)
+    training = jax.tree.map(lambda column: np.asarray(column)[queries], make_training_rows(log))
+    if log.hand_labels is None:
+        return training
+    return training._replace(correct=np.asarray(expected_log(log.take(queries)).correct))

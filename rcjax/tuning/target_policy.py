@@ -123,9 +123,7 @@ class TodayDifferences(NamedTuple):
     def cheapest(self, margin: float, labels: float = 1.0) -> int | None:
         """Return the index of the cheapest position that keeps to a margin below today's bill; None without one.
 
-        Args:
-            margin: the margin.
-            labels: multiple of the labels, for which the standard errors are smaller.
+        `labels` is a multiple of the labels, which makes the standard errors smaller.
         """
         pairs = zip(self.error_difference.tolist(), (self.se / math.sqrt(labels)).tolist(), strict=True)
         bound = np.array([upper_after_choice(*pair) for pair in pairs])
@@ -149,13 +147,7 @@ class TodayDifferences(NamedTuple):
 
 
 def compare_positions(frontier: Frontier, log: Log, today: ModelOrPolicy) -> TodayDifferences:
-    """Compare the ladder of a frontier with today's model or policy on the log tuned on.
-
-    Args:
-        frontier: the frontier, of the default search on that log.
-        log: the log.
-        today: a model of the log, or a policy over its models.
-    """
+    """Compare the ladder of a frontier, of the default search, with today's model or policy on the log tuned on."""
     rungs = frontier.rung_indices
     shared = take_shared_queries(log, [*frontier.models, today])
     walked = shared.select(frontier.models)
@@ -259,10 +251,7 @@ def _keep_today(frontier: Frontier, log: Log, spec: Spec, why: str, until: str =
 def _with_figures(policy: AbstractPolicy, log: Log, level: float | None) -> AbstractPolicy:
     """Return a policy with its figures on a log; a ladder that follows its bill moves to the position of its budget.
 
-    Args:
-        policy: the policy.
-        log: the log; queries with the answers of all models of the policy count.
-        level: probability of the intervals; None for no intervals.
+    Intervals have the probability `level`; None: there are none.
     """
     shared = take_shared_queries(log.comparable, [policy])
     figures = [_figures_on(shared, rung, replay(rung, shared), level) for rung in policy.rungs]
@@ -300,7 +289,7 @@ def _figures_on(log: Log, rung: Policy, replayed: Replay, level: float | None) -
     return expected | kept
 
 
-def single_policy(frontier: Frontier, log: Log, model: str, target: Target | None = None) -> Policy:
+def single_policy(frontier: Frontier, log: Log, model: str, target: Target | None) -> Policy:
     """Return a policy that always asks one model of a frontier, with its expected figures.
 
     A single model has no λ of its own, so λ is that of the frontier's point with the nearest cost.
@@ -309,7 +298,7 @@ def single_policy(frontier: Frontier, log: Log, model: str, target: Target | Non
         frontier: the frontier, of the default search.
         log: the log tuned on.
         model: name of the model.
-        target: target that the model was chosen for.
+        target: target that the model was chosen for; None: no target.
     """
     column = frontier.models.index(model)
     dtype = frontier.cost.dtype
@@ -360,10 +349,7 @@ class _SegmentCorners(NamedTuple):
 def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> TargetPolicy:
     """Return the policy for a spec's target with cascades for each segment, and a note that names these segments.
 
-    Args:
-        frontier: the frontier of all queries, of the default search; segments with fewer than 60 queries use it.
-        log: the log tuned on, with its segments in `Log.segment`.
-        spec: the target and the search.
+    Segments with fewer than 60 queries use the frontier of all queries, of the default search.
 
     Raises LogError if no segment has enough queries; InfeasibleError as `Frontier.policy` does.
     """
@@ -430,12 +416,12 @@ def _merge_corners(parts: list[_SegmentCorners], frontier: Frontier) -> tuple[Po
     # λ of each rung is the slope to the next rung; the last rung repeats the slope before it.
     lam = np.append(saved, saved[-1:] if saved.size else np.nan)
     return tuple(
-        _rung(parts, taken[row], figures[row], slope, frontier.abstain_price)
+        _make_rung(parts, taken[row], figures[row], slope, frontier.abstain_price)
         for row, slope in zip(kept, lam.tolist(), strict=True)
     )
 
 
-def _rung(
+def _make_rung(
     parts: list[_SegmentCorners], corners: np.ndarray, figures: np.ndarray, lam: float, abstain_price: float | None
 ) -> Policy:
     """Make one policy of one corner of each part."""

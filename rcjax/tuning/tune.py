@@ -53,7 +53,8 @@ from rcjax.tuning.replaying.comparing import (
     single_model_errors,
 )
 from rcjax.tuning.replaying.replay import Replay, replay
-from rcjax.tuning.search import SecondsFilter, make_search
+from rcjax.tuning.search import make_search
+from rcjax.tuning.seconds_filter import SecondsFilter
 from rcjax.tuning.target_policy import STAYS, TargetPolicy, policy_for_target, single_policy
 
 _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models
@@ -123,7 +124,7 @@ class Tuned:
 
     @property
     def kept(self) -> str:
-        """Why today's stays, after until when if more labels may change that; empty if it does not stay."""
+        """Note on why today's stays, such as ": …" or " until more is labelled: …"; empty if it does not stay."""
         return next((note.removeprefix(STAYS) for note in self.notes if note.startswith(STAYS)), "")
 
     @property
@@ -136,9 +137,7 @@ class Tuned:
     def policy_for(self, target: Target) -> AbstractPolicy:
         """Return the policy for another target on the same frontier; no guarantee is tested for it.
 
-        Args:
-            target: a budget, an error limit, or a price. At a price, a single model replaces a cascade whose gain
-                held-out queries do not support.
+        At a price, a single model replaces a cascade whose gain held-out queries do not support.
 
         Raises InfeasibleError if no policy meets the target; ValueError for a margin, which needs a tuning of its own.
         """
@@ -147,12 +146,7 @@ class Tuned:
         return _choose_policy(dataclasses.replace(self, spec=self.spec.with_target(target))).policy
 
     def compare(self, policy: AbstractPolicy, target: Target) -> Comparison:
-        """Compare a policy with today's and with the best single model for its money, as the tuning expects.
-
-        Args:
-            policy: a policy from the frontier.
-            target: target of the policy.
-        """
+        """Compare a policy of the frontier with today's and the best single model for its money, as tuned."""
         budget = target.value if target.name == "budget" else None
         comparison = compare_policy(policy, self.log, self.spec.today, money=budget, tuned=True)
         gain = None if budget is None else self.unsupported_gain(policy, target)
@@ -191,10 +185,7 @@ class Tuned:
         """Return the gain of a policy over the best single model if held-out queries do not support it, else None.
 
         A gain is supported if it is 0.001 or more, and its held-out estimate is not below minus one standard error.
-
-        Args:
-            policy: a policy from the frontier.
-            target: target of the policy; only gains at a budget or a price are known.
+        Only gains at a budget or a price are known.
         """
         spec, log = self.spec, self.log
         uncompared_options = spec.max_seconds, spec.abstain_price, spec.segment
@@ -429,10 +420,7 @@ def with_bills(frontier: Frontier, replayed: Replay | None) -> tuple[Frontier, l
 
     More queries may be deferred than the model predicts, and deferred queries may be longer than others. The costs of
     the default search are bills already. Intervals are around replayed costs at mean prices, so they only need prices.
-
-    Args:
-        frontier: the frontier.
-        replayed: replay of the frontier on the log tuned on; None if no query was answered by all models.
+    `replayed` is the replay on the log tuned on; None if no query was answered by all models.
     """
     if frontier.is_by_labels or replayed is None:
         return frontier, []

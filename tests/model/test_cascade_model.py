@@ -96,7 +96,7 @@ def small(log):
 
 def near(log, model):
     """The fit of a log from that of another one."""
-    options = {"transform": "choice", "family": type(model.copulas)}
+    options = {"transform": "choice", "family": type(model.copulas), "method": "tau", "values": None}
     return fit_arrays((log.logprob, log.correct, log.answered), **options, start=model.marginals)
 
 

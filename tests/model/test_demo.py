@@ -7,22 +7,17 @@ from rcjax._core.batching import list_pairs
 from rcjax.model.cascade_model import demo_model, sample_log
 from rcjax.model.fitting import fit
 
+pytestmark = pytest.mark.usefixtures("float64")
 N = 4000  # one size for all tests: each size compiles anew
 
 
-@pytest.fixture(scope="module", autouse=True)
-def x64():
-    with jax.enable_x64(True):
-        yield
-
-
 @pytest.fixture(scope="module")
-def model(x64):
+def model(float64):
     return demo_model()
 
 
 @pytest.fixture(scope="module")
-def log(x64):
+def log(float64):
     return sample_log(N, seed=3)
 
 

@@ -3,6 +3,8 @@
 The references know the confidences' distribution by scipy or by draws, and nothing of Bellman's equation.
 """
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -132,6 +134,15 @@ def test_an_abstention_counts_at_its_price_in_every_target(demo):
     assert policy.expected["abstain_price"] == 0.25
     with pytest.raises(InfeasibleError, match=r"an abstention counted as 25 %"):
         frontier.index_for(Target("max_error", 0.001))
+
+
+def test_shares_of_a_policy_are_clipped_where_rounding_puts_them_outside(demo, demo_lam):
+    frontier = solve_frontier(demo, lam=demo_lam, cascades="full", abstain_price=0.3)
+    frontier = dataclasses.replace(
+        frontier, error=frontier.error * 0 - 1e-5, abstention=frontier.abstention * 0 - 1e-16
+    )
+    expected = frontier.policy_at(0).expected
+    assert (expected["error"], expected["abstention"]) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(

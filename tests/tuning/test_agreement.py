@@ -11,6 +11,7 @@ import pytest
 from helpers.agreement_logs import make_log
 from helpers.selection_references import centred
 from hypothesis import given, settings, strategies as st
+from scipy import special
 from scipy.optimize import minimize_scalar
 
 import rcjax
@@ -59,19 +60,11 @@ def query_costs_at_random(seed):
     return COST * np.random.default_rng(seed).uniform(0.3, 3, (N, K))
 
 
-def logit(p):
-    return math.log(p / (1 - p))
-
-
-def logistic(x):
-    return 1 / (1 + math.exp(-x))
-
-
 def shift(plain, labels):
     """The δ that is likeliest under a normal prior, by SciPy."""
 
     def loss(delta):
-        odds = [logit(p) + delta for p in plain]
+        odds = [special.logit(p) + delta for p in plain]
         return delta**2 / 2 + sum(math.log1p(math.exp(-o if y else o)) for o, y in zip(odds, labels, strict=True))
 
     return minimize_scalar(loss, bounds=(-15, 15), method="bounded", options={"xatol": 1e-10}).x
@@ -88,10 +81,10 @@ def by_definition(log, query_cost, triple, threshold):
     differ = [q for q in rows if known[q] and answer[q, i] != answer[q, j]]
     second = {q: (confidence[q, j] + cross[i, j][q]) / 2 for q in rows}
     delta = shift([second[q] for q in equal], [correct[q, j] for q in equal])
-    second |= {q: logistic(logit(second[q]) + delta) for q in equal}
+    second |= {q: special.expit(special.logit(second[q]) + delta) for q in equal}
     later = {q: confidence[q, third] / 2 + (cross[i, third][q] + cross[j, third][q]) / 4 for q in rows}
     delta = shift([later[q] for q in differ], [correct[q, third] for q in differ])
-    later |= {q: logistic(logit(later[q]) + delta) for q in differ}
+    later |= {q: special.expit(special.logit(later[q]) + delta) for q in differ}
     answered = present[:, i]
     alone = dict(zip(np.flatnonzero(answered), centred(confidence[answered, i], correct[answered, i]), strict=True))
     ordered = sorted(confidence[q, j] for q in rows if known[q])

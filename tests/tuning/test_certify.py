@@ -12,7 +12,7 @@ import rcjax
 from rcjax.policy.spec import Spec, Target
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.points import LossTerms, Points, Policies
-from rcjax.tuning.certify import Certificate, _infeasible, certify, refutes_mean, upper_limit
+from rcjax.tuning.certify import Certificate, _explain_failure, certify, refutes_mean, upper_limit
 
 pytestmark = pytest.mark.usefixtures("float64")
 N = 200
@@ -138,7 +138,7 @@ def test_an_abstention_counts_as_its_price():
     message = (
         "the safest had 20 % error and abstained on 3, each counted as 20 %, which guarantees at most 25.00 % error"
     )
-    assert message in _infeasible(held_out, 0.0, Target("max_error", 0.1), 0.05, "error")
+    assert message in _explain_failure(held_out, 0.0, Target("max_error", 0.1), 0.05, "error")
 
 
 def test_models_in_another_order_and_float32(model):

@@ -7,9 +7,9 @@ import pytest
 
 import rcjax
 from rcjax.model.calibrated_models import fit_calibrated
-from rcjax.tuning.candidate_scores import Blending, TrainingRows, score_candidates
+from rcjax.tuning.candidate_scores import Blending, score_candidates
 from rcjax.tuning.candidate_table import are_verdicts, score_chains
-from rcjax.tuning.cross_validation import impute_query_cost
+from rcjax.tuning.cross_validation import make_training_rows
 from rcjax.tuning.replaying.replay import replay_queries
 
 NAMES = ("small", "small@2", "middle", "middle@2", "large")
@@ -69,7 +69,7 @@ def test_chains_are_walked_as_the_replay_walks_them(n, signals):
 def test_a_table_has_chains_and_pairs():
     log = rcjax.read_log(tasks(60))
     calibrators = fit_calibrated(log).calibrators
-    training = TrainingRows(log.logprob, log.correct, log.answered, query_cost=impute_query_cost(log))
+    training = make_training_rows(log, compare=False)
     table, none = score_candidates(calibrators, training, Blending())
     assert none is None
     assert set(table.policies().members.sum(1).tolist()) > {1, 2}

@@ -138,10 +138,7 @@ def calibration_change(before: tuple[np.ndarray, np.ndarray], now: tuple[np.ndar
     """Test for a change of calibration by the χ² of (y − p, (y − p)·p), with two degrees of freedom.
 
     It is the score test of a change in the intercept and slope of a logistic recalibration, and includes
-    Spiegelhalter's (y − p)(1 − 2p) as a direction. `figure` is χ².
-
-    Args:
-        before, now: (calibrated confidence (n,), labels (n,)) of each sample.
+    Spiegelhalter's (y − p)(1 − 2p) as a direction. `figure` is χ². A sample is (calibrated confidence, labels).
 
     >>> rng = np.random.default_rng(0)
     >>> p = rng.random((2, 400))
@@ -193,9 +190,7 @@ def distribution_change(before: np.ndarray, now: np.ndarray) -> Change:
 
 
 def _traces(weight: np.ndarray) -> tuple[float, float, float]:
-    """Return the traces of K, K² and K³, for the covariance K of mid-rank cumulative shares.
-
-    Groups have shares `weight` (G,).
+    """Return the traces of K, K² and K³, for the covariance K of mid-rank cumulative shares of groups `weight` (G,).
 
     With F at the middles of groups i ≤ j, K_ij = F_i − F_i F_j, less w_i/4 if i = j; √w weighs rows and columns.
 

@@ -200,9 +200,7 @@ class Frontier:
     def ladder(self, position: float, target: Target) -> AbstractPolicy:
         """Return the ladder at a position, chosen for a target; with a single rung, the policy of that rung.
 
-        Args:
-            position: position, from 0 to the number of rungs less 1.
-            target: target that the position was chosen for; with a budget, a service follows its bill.
+        If the target is a budget, a service follows its bill.
         """
         return make_ladder([self.policy_at(int(index), target) for index in self.rung_indices], position, target)
 
@@ -226,6 +224,7 @@ class Frontier:
         costs, prices = np.asarray(self.model.cost), self.model.prices or {}
         lam = float(np.asarray(self.lam)[index])
         abstain_price = {} if self.abstention is None else {"abstain_price": self.abstain_price}
+        figures = ((name, np.asarray(column)[index]) for name, column in self._figures.items())
         ends: dict[str, Any] = {}
         if self.bands is not None:
             for name in ("error", "cost"):
@@ -238,9 +237,8 @@ class Frontier:
             cost={name: float(costs[j]) for name, j in columns.items()},
             prices={name: prices[name] for name in columns if name in prices} or None,
             expected={
-                **{name: float(np.asarray(column)[index]) for name, column in self._figures.items()},
-                # Quadrature may put an error outside [0, 1] by 1e-4.
-                "error": float(np.clip(np.asarray(self.error)[index], 0.0, 1.0)),
+                # Quadrature may put a share outside [0, 1] by 1e-4.
+                **{name: float(np.clip(column, 0.0, None if name == "cost" else 1.0)) for name, column in figures},
                 "lam": lam,
                 "error_cost": 1 / lam if lam > 0 else None,
                 **abstain_price,
@@ -331,12 +329,7 @@ def best_point(
 
 
 def over_budget_message(budget: float, cheapest: float, period: Period | None = None) -> str:
-    """Return the message that no cascade keeps to a budget.
-
-    Args:
-        budget: budget, in money per query.
-        cheapest: cost of the cheapest cascade, in money per query.
-        period: the budget for a period, if it was given so.
+    """Return the message that no cascade keeps to a budget per query, which may have been given for a period.
 
     >>> print(over_budget_message(1e-6, 1.82154e-5))
     no cascade costs $1.00 per million queries or less; the cheapest costs $18.22: give --budget 18.3/M or more
@@ -427,12 +420,12 @@ _QUADRATURE_MARGIN = 1e-4  # distance by which quadrature may put a share of the
 _Expected = Annotated[float, Between(-_QUADRATURE_MARGIN, 1 + _QUADRATURE_MARGIN)]
 
 
-def _ordered(ends: tuple[float, float], place: str) -> tuple[float, float]:
+def _check_order(ends: tuple[float, float], place: str) -> tuple[float, float]:
     require(ends[0] <= ends[1], place, "must have its lower end first", ends)
     return ends
 
 
-_Interval = Annotated[tuple[float, float], _ordered]
+_Interval = Annotated[tuple[float, float], _check_order]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -513,24 +506,24 @@ def frontier_from_json(data: Any) -> Frontier:
             is_same = rules_of_policy(model.models, policies, row, "text")["rules"] == point.rules
             requirement = "must abstain, ask the next model, then answer, where the search is not adaptive"
             require(is_same, f"frontier[{row}].rules", requirement, dict(point.rules))
-    lam, status, *expected = _columns(points, "lam", "status", "error", "cost", "abstention")
+    lam, status, *expected = _stack_figures(points, "lam", "status", "error", "cost", "abstention")
     frontier = make_frontier(
         model,
         Points(lam, status.astype(int), LossTerms(*map(np.nan_to_num, expected)), policies),
         spec,
         next((agreement.compare for point in points for agreement in point.agreements.values()), None),
     )
-    seconds = Seconds(*_columns(points, "seconds", "seconds_p95"))
+    seconds = Seconds(*_stack_figures(points, "seconds", "seconds_p95"))
     bands = None
     if file.bands is not None:
-        error, cost, abstention = jax.device_put(_columns(points, *_INTERVALS))
+        error, cost, abstention = jax.device_put(_stack_figures(points, *_INTERVALS))
         abstention = None if points[0].abstention_interval is None else abstention
         bands = Bands(error, cost, **vars(file.bands), abstention=abstention)
     known = not np.isnan(seconds.mean).all()
     return dataclasses.replace(frontier, seconds=seconds if known else None, bands=bands)
 
 
-def _columns(points: Sequence[PointFile], *names: str) -> list[np.ndarray]:
+def _stack_figures(points: Sequence[PointFile], *names: str) -> list[np.ndarray]:
     """Collect figures of the points as arrays (L, …); NaN for None."""
     return [np.array([getattr(point, name) for point in points], float) for name in names]
 

@@ -139,7 +139,7 @@ def rules_of_policy(names: tuple[str, ...], policies: Policies, index: int, comp
     (Rule(up_to=0.7, action='ask', model='large'), Rule(up_to=1.0, action='answer', model=None))
     """
     members = np.flatnonzero(policies.members[index]).tolist()
-    rules = {names[j]: _rules(names, j, policies.bounds[index, j], policies.actions[index, j]) for j in members}
+    rules = {names[j]: _to_rules(names, j, policies.bounds[index, j], policies.actions[index, j]) for j in members}
     compared = policies.agreements or Agreements.none(np.shape(policies.members))
     agreements = {}
     for j in members:
@@ -172,7 +172,7 @@ def policies_from_rules(orders: Sequence[tuple[str, ...]], cascades: Sequence[An
     return Policies(bounds, actions, members, agreements if agreements.compares.any() else None)
 
 
-def _rules(names: tuple[str, ...], j: int, bounds: Array, actions: Array) -> tuple[Rule, ...]:
+def _to_rules(names: tuple[str, ...], j: int, bounds: Array, actions: Array) -> tuple[Rule, ...]:
     """Convert the intervals (R,) of model j to rules; drop empty intervals, and merge neighbours with one action."""
     table: list[Rule] = []
     start = 0.0

@@ -51,13 +51,8 @@ def find_cause(
 ) -> Cause | None:
     """Return the first cause of these: labels, a model, prices, costs of all models; None without any.
 
-    Changed prices are told beside a changed model.
-
-    Args:
-        policy: the policy.
-        log: the fresh log.
-        changed: names of the models whose accuracy or confidences have changed, with the change in words.
-        is_dearer: whether the cost has risen by more than chance explains; else the costs are no cause.
+    `changed` are the models whose accuracy or confidences have changed, with the change in words; `is_dearer` says
+    whether the cost has risen by more than chance explains. Changed prices are told beside a changed model.
     """
     inverted = [name for name, _ in find_inverted(log)]
     if 2 * len(inverted) > len(log.models):
@@ -84,7 +79,7 @@ def find_cause(
     return None
 
 
-def name_first(
+def explain_decision(
     decision: PolicyDecision, cause: Cause | None, policy: AbstractPolicy, log: Log, looks: float
 ) -> PolicyDecision:
     """Open a decision with its cause, and name the single model with less error for less money, by more than chance.

@@ -155,9 +155,6 @@ class Replacement:
         more than a standard error; or for the limit, if it exceeds it. A policy that broke its promise is replaced by a
         policy that is no worse, or that exceeds the limit by less: meeting a limit may cost more than the errors saved.
         A policy within a limit on the error, which is not guaranteed, is replaced for money (`LimitSaving`).
-
-        Args:
-            broken: the policy in service broke its promise.
         """
         if self.faults:
             return False
@@ -515,60 +512,55 @@ _SURELY_LESS = 0.975  # one-sided p-value of a rise, above which a figure is sig
 _WOULD_LEARN = "a new policy would learn the mistake, if there is one"
 
 
-def _advise_without_better(evidence: DecisionGrounds) -> str:
+def _advise_without_better(grounds: DecisionGrounds) -> str:
     """Return the advice for a policy that is worse than expected, if no retuned policy is better."""
-    pairs = zip(evidence.figures.in_order, evidence.findings, strict=True)
+    pairs = zip(grounds.figures.in_order, grounds.findings, strict=True)
     rivals = [figure.rival for figure, finding in pairs if finding.verdict == "bad" and figure.rival is not None]
-    in_budget = evidence.figures.money.n_expected == 0  # which today's may exceed
+    in_budget = grounds.figures.money.n_expected == 0  # which today's may exceed
     instead = f"use {rivals[0]}" if rivals and not in_budget else "keep the policy"
     return f"see what has changed, and {instead}: nothing better is shown yet"
 
 
-def decide(evidence: DecisionGrounds, replacement: Replacement | None) -> PolicyDecision:
-    """Decide on a policy.
-
-    Args:
-        evidence: figures and findings of the policy on a log.
-        replacement: gain of a retuned policy; None if that was not tested.
-    """
-    figures, verdicts = evidence.figures.in_order, [finding.verdict for finding in evidence.findings]
-    biased = [finding.advice for finding in evidence.sample if finding.verdict == "bad"]
-    sentence = evidence.describe()
-    broken, tune_again, grounds = "bad" in verdicts, False, ()
+def decide(grounds: DecisionGrounds, replacement: Replacement | None) -> PolicyDecision:
+    """Decide on a policy; `replacement` is None if a retuned policy was not tested."""
+    figures, verdicts = grounds.figures.in_order, [finding.verdict for finding in grounds.findings]
+    biased = [finding.advice for finding in grounds.sample if finding.verdict == "bad"]
+    sentence = grounds.describe()
+    broken, tune_again, explained = "bad" in verdicts, False, ()
     if replacement is not None:
         tune_again = not biased and replacement.replaces(broken=broken)
-        grounds = replacement.describe(evidence.error_kind, broken=broken)
-    reasons = tuple(dict.fromkeys((*biased, *grounds)))  # a biased sample may be among both
+        explained = replacement.describe(grounds.error_kind, broken=broken)
+    reasons = tuple(dict.fromkeys((*biased, *explained)))  # a biased sample may be among both
     if biased:
         return PolicyDecision(
             "no fair sample", sentence, False, "mend the log, as said above, then check again", reasons
         )
-    if evidence.else_has_changed:
+    if grounds.else_has_changed:
         advice = "look at labels, prompts and provider first, then check again"
         return PolicyDecision("something else has changed", sentence, False, advice, (_WOULD_LEARN,))
     if broken:
         advice = "see what has changed; whether to tune again, rcjax check says without --no-retuning"
         if replacement is not None:
-            advice = "tune again" if tune_again else _advise_without_better(evidence)
-        return PolicyDecision("worse than expected", sentence, tune_again, advice, reasons, evidence.title)
+            advice = "tune again" if tune_again else _advise_without_better(grounds)
+        return PolicyDecision("worse than expected", sentence, tune_again, advice, reasons, grounds.title)
     state: State = "as expected"
-    is_chance = not (evidence.repriced and evidence.doubted is evidence.figures.money)
+    is_chance = not (grounds.repriced and grounds.doubted is grounds.figures.money)
     over_limit = replacement is not None and replacement.exceeds_significantly  # though no promise is broken
     if "doubtful" in verdicts or over_limit:
         state = "doubtful"
-        sentence = f"{sentence}; {evidence.describe_doubt()}" if is_chance else sentence
+        sentence = f"{sentence}; {grounds.describe_doubt()}" if is_chance else sentence
     elif figures[0].gap < 0 and figures[0].n_expected and figures[0].p_value > _SURELY_LESS:
         state = "better than expected"
     if tune_again:
-        advice = "tune again, for the gain above" if grounds else "tune again: whether that gains cannot be tested"
+        advice = "tune again, for the gain above" if explained else "tune again: whether that gains cannot be tested"
         advice = "tune again, to keep the limit" if over_limit else advice
-    elif state == "doubtful" and is_chance and not evidence.doubted.too_few_tuned_on:
-        unlabelled = f"label the {count(evidence.unlabelled, 'query')} without a label"
-        advice = f"{unlabelled if evidence.unlabelled else 'log and label more queries'}, then check all together"
-    elif evidence.title == NOT_SHOWN:
-        advice = evidence.advice_on_margin
+    elif state == "doubtful" and is_chance and not grounds.doubted.too_few_tuned_on:
+        unlabelled = f"label the {count(grounds.unlabelled, 'query')} without a label"
+        advice = f"{unlabelled if grounds.unlabelled else 'log and label more queries'}, then check all together"
+    elif grounds.title == NOT_SHOWN:
+        advice = grounds.advice_on_margin
     else:
         advice = "keep the policy; check again with fresh queries, such as next week's"
-    gain = replacement.describe_gain(evidence.error_kind) if replacement and tune_again and state != "doubtful" else ""
-    title = "" if over_limit else evidence.title
+    gain = replacement.describe_gain(grounds.error_kind) if replacement and tune_again and state != "doubtful" else ""
+    title = "" if over_limit else grounds.title
     return PolicyDecision(state, sentence, tune_again, advice, reasons, title, gain=gain)

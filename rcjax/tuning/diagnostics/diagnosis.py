@@ -118,9 +118,8 @@ class ModelCalibration:
         chance = percent(self.calibration_error_by_chance)
         why = f"more than the {chance} that chance explains: label more queries, or drop the model"
         if self.calibration_p >= SIGNIFICANCE_LEVEL:
-            why = (
-                f"but so few queries give {chance} to a perfect calibration: label more before you trust its confidence"
-            )
+            label_more = "label more before you trust its confidence"
+            why = f"but so few queries give {chance} to a perfect calibration: {label_more}"
         advice = f"the calibration error of {self.model} is {percent(self.calibration_error)}, {why}"
         return _assess("calibration error", self.model, self.calibration_error, advice, p_value=self.calibration_p)
 
@@ -450,7 +449,7 @@ def diagnose(
     (300, True, ['accuracy', 'calibration error'])
     """
     every_query = log.select(model.models)
-    log = _complete(every_query)
+    log = _take_complete(every_query)
     trained = is_training_log(model, every_query)
     if not trained:
         _warn_of_overlap(every_query, model if training is None else training)
@@ -461,8 +460,8 @@ def diagnose(
     correct = np.where(every_query.labelled, np.asarray(every_query.correct, float), np.nan)
     # The two run at the same time: they are independent, and compile for longer than they run.
     parts: list[Callable[[], Any]] = [
-        lambda: _promise(model, every_query, training, trained_on, seed, frontier),
-        lambda: _calibration(model, log, unseen, correct, (expected, trained_on), seed, replicates),
+        lambda: _test_promise(model, every_query, training, trained_on, seed, frontier),
+        lambda: _test_calibration(model, log, unseen, correct, (expected, trained_on), seed, replicates),
     ]
     promise, calibration = map_in_threads(lambda part: part(), parts, n=1, same_programs=False)
     return Diagnosis(
@@ -499,7 +498,7 @@ def _expected_accuracy(model: FittedModel, training: Log | None) -> np.ndarray:
     return np.where(answered, np.asarray(right.correct, float), 0.0).sum(0) / np.maximum(answered.sum(0), 1)
 
 
-def _promise(
+def _test_promise(
     model: FittedModel, log: Log, training: Log | None, trained_on: int, seed: int, frontier: Frontier | None
 ) -> Promise | None:
     if frontier is None and training is not None:
@@ -513,7 +512,7 @@ def _promise(
     return measure_promise(frontier, held, trained_on, seed)
 
 
-def _complete(log: Log) -> Log:
+def _take_complete(log: Log) -> Log:
     complete = int(log.complete.sum())
     if complete < MIN_QUERIES_FOR_DIAGNOSIS:
         answers = np.asarray(log.answered).sum(0)
@@ -528,7 +527,7 @@ def _complete(log: Log) -> Log:
     return log.take(log.complete)
 
 
-def _calibration(
+def _test_calibration(
     model: FittedModel,
     log: Log,
     confidence: np.ndarray,

@@ -212,12 +212,8 @@ def look_p_value(p_value: float, looks: float) -> float:
 def assess_together(findings: Iterable[Finding], looks: float = 1.0, alarm: float = ALARM) -> list[Finding]:
     """Give findings their verdicts, by p-values adjusted for the number of looks and by Holm's method.
 
-    A figure beyond its limit is bad if its adjusted p-value is below `alarm`; else it is doubtful if it is primary.
-
-    Args:
-        findings: findings with raw p-values.
-        looks: number of separate looks in a year.
-        alarm: level of all findings together.
+    A figure beyond its limit is bad if its adjusted p-value is below `alarm`, the level of all findings together; else
+    it is doubtful if it is primary. `looks` is the number of separate looks in a year.
     """
     findings = list(findings)
     raw = [math.nan if finding.p_value is None else look_p_value(finding.p_value, looks) for finding in findings]
@@ -233,13 +229,7 @@ def assess_together(findings: Iterable[Finding], looks: float = 1.0, alarm: floa
 
 
 def confidence_finding(name: str, change: Change, medians: tuple[float, float]) -> Finding:
-    """Return the finding on a change of a model's raw confidences.
-
-    Args:
-        name: name of the model.
-        change: the change (`distribution_change`).
-        medians: medians of the raw confidences before and now, as probabilities.
-    """
+    """Return the finding on a change of a model's raw confidences (`distribution_change`), and of their medians."""
     before, now = medians
     fact = f"the raw confidences of {name} have moved by {change.figure:.3f} (their median is {now:.2g}, {before:.2g}"
     advice = f"{fact} before): has the model, its prompt or the kind of question changed?"
@@ -283,11 +273,8 @@ def assess_label_sampling(log: Log, models: Sequence[str]) -> Iterator[Finding]:
     """Assess whether labels are drawn at random, and not more or less often where the cheapest model is unsure.
 
     Each set of partly labelled answers has a finding, on the queries that all models answered. Its figure is the share
-    of unsure queries among the labelled queries minus the share among all queries. The p-value is raw.
-
-    Args:
-        log: the log.
-        models: names of the models whose labels count, the cheapest first.
+    of unsure queries among the labelled queries minus the share among all queries. The p-value is raw. The labels of
+    `models` count, the cheapest first.
     """
     log = log.select(models)
     log = log.take(log.complete) if log.complete.any() else log
@@ -309,9 +296,7 @@ def assess_label_sampling(log: Log, models: Sequence[str]) -> Iterator[Finding]:
 def assess_sample(log: Log, models: Sequence[str]) -> list[Finding]:
     """Assess whether a log is a fair sample: few answers are missing, and labels are drawn at random.
 
-    Args:
-        log: the log.
-        models: names of the models whose answers count, the cheapest first.
+    The answers of `models` count, the cheapest first.
     """
     return [
         assess_missing_answers(log, models),
@@ -493,11 +478,9 @@ class Baseline:
         return cls(promise, upper_after_choice(promised.error_difference, promised.se), rival=promised.subject)
 
     def compare(self, values: np.ndarray, earlier: np.ndarray) -> PrimaryFigure:
-        """Compare the queries of a log with the baseline.
+        """Compare the figures of a log's queries (n,) with the baseline.
 
-        Args:
-            values: (n,) figure of each query of the log.
-            earlier: (m,) figure of each query of earlier weeks without an alarm, which join a promise.
+        The `earlier` figures (m,), of weeks without an alarm, join a promise.
         """
         now = SampleMean.estimate(values)
         if self.promise is None:

@@ -43,7 +43,7 @@ from rcjax.policy.error_kind import ERRORS, ErrorKind, penalised, recorded_error
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, recorded_count, recorded_tuning
 from rcjax.tuning.certify import Overlap, overlap
-from rcjax.tuning.diagnostics.causes import changed_prices, find_cause, name_first
+from rcjax.tuning.diagnostics.causes import changed_prices, explain_decision, find_cause
 from rcjax.tuning.diagnostics.decision import (
     DecisionGrounds,
     PolicyDecision,
@@ -283,29 +283,29 @@ def check_policy(
     sample = assess_sample(recent, policy.models)
     if replacement is None and retuning:
         replacement = _assess_retuned(policy, recent, seed)
-    evidence = _ground_decision(policy, last_look, looks, window, sample, old.n_queries)
+    grounds = _gather_grounds(policy, last_look, looks, window, sample, old.n_queries)
     moved = {finding.subject for finding in secondary if finding.verdict == "bad"}
     changed = _changed_models(policy, [row for row in models if row.model in moved], last_look, separate)
     described = [(row.model, row.describe(log.error_kind.noun)) for row in changed]
     is_dearer = look_p_value(last_look.cost_as_tuned.p_value, separate) < ALARM
     cause = find_cause(policy, last_weeks(unseen), described, is_dearer=is_dearer)
-    decision = decide(evidence, replacement)
+    decision = decide(grounds, replacement)
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
         n_queries=last_look.figures.error.n,
         carried=old.n_queries,
-        tuned_on=evidence.tuned_on,
+        tuned_on=grounds.tuned_on,
         window=last_look.describe_window(weeks, looks, int(unalarmed.sum())),
         models=models,
         **last_look.figures._asdict(),
         cost_as_tuned=last_look.cost_as_tuned,
         replacement=replacement,
         findings=(*last_look.primary, *(finding for finding in sample if finding.verdict == "bad"), *secondary),
-        decision=name_first(decision, cause, policy, last_weeks(unseen), separate),
-        remarks=(*_remarks(policy, recent, shared, replacement), *last_look.remarks(evidence.unit, log.error_kind)),
+        decision=explain_decision(decision, cause, policy, last_weeks(unseen), separate),
+        remarks=(*_remarks(policy, recent, shared, replacement), *last_look.remarks(grounds.unit, log.error_kind)),
         followed=last_look.followed,
-        unlabelled=evidence.unlabelled,
+        unlabelled=grounds.unlabelled,
         error_kind=log.error_kind,
     )
 
@@ -338,18 +338,10 @@ def _changed_models(
     return [row for row in worse if row.model in asked]
 
 
-def _ground_decision(
+def _gather_grounds(
     policy: AbstractPolicy, look: _LastLook, looks: int, window: Log, sample: Sequence[Finding], carried: int
 ) -> DecisionGrounds:
-    """Return the grounds of the decision on a policy.
-
-    Args:
-        policy: the policy.
-        look, looks: the last look, and the number of looks per year.
-        window: the queries of the last weeks.
-        sample: the findings on whether the log is a fair sample.
-        carried: number of queries that the policy carries.
-    """
+    """Return the grounds of the decision on a policy, from its last look at the queries of the window."""
     promised, difference = recorded_comparison(policy.provenance), look.figures.difference
     rise, rival = None, None if promised is None else promised.today
     if rival is not None and difference is not None and difference.rival == rival.subject:
@@ -437,10 +429,7 @@ class _QueryFigures:
 def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _QueryFigures:
     """Replay a policy on the queries that it carries and on a fresh log, and make the baselines.
 
-    Args:
-        policy: the policy.
-        old, new: the carried queries and the fresh log, with the models of the policy.
-        log: the fresh log with all models, for a comparison with today's.
+    `old` and `new` have the models of the policy; `log` is the fresh log with all models, for today's.
     """
     before, now = replay_queries(policy, old), replay_queries(policy, new)
     trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))
@@ -607,7 +596,7 @@ def _compare_model(name: str, old: _ModelAnswers, new: _ModelAnswers, j: int, so
         raise LogError(f"{source}: fewer than two answers of {name} with a label: log more")
     (phi_before, right_before), (phi, right) = labelled
     rng = np.random.default_rng(0)
-    raw_before, raw = (_sample(rng, side.logprob[j, side.answered[j]]) for side in (old, new))
+    raw_before, raw = (_draw_confidences(rng, side.logprob[j, side.answered[j]]) for side in (old, new))
     distance = distribution_change(raw_before, raw)
     return ModelChange(
         model=name,
@@ -626,7 +615,7 @@ def _compare_model(name: str, old: _ModelAnswers, new: _ModelAnswers, j: int, so
     )
 
 
-def _sample(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
+def _draw_confidences(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
     return values if len(values) <= MAX_CONFIDENCES else rng.choice(values, MAX_CONFIDENCES, replace=False)
 
 

@@ -121,12 +121,7 @@ class Weeks(NamedTuple):
         return f"{source}, the {queries} of the {WINDOW} weeks up to {_date(self.end)}, its latest time"
 
     def start_of_rise(self, values: np.ndarray, before: float) -> int:
-        """Estimate how many weeks ago values rose: the start with the largest standardised surplus since.
-
-        Args:
-            values: (n,) figure of each query.
-            before: mean of the figure before the rise.
-        """
+        """Estimate how many weeks ago values (n,) rose: the start of the largest standardised surplus since."""
 
         def surplus(ago: int) -> float:
             later = values[self.ago <= ago]
@@ -213,7 +208,7 @@ def check_traffic(policy: AbstractPolicy, source: Any, looks: int | None = None)
 
     Raises LogError if the log has no call of the policy's models.
     """
-    every = _calls(source)
+    every = _read_calls(source)
     calls = every.filter(pl.col("model").is_in([*policy.models]))
     if calls.is_empty():
         there = join_names(every["model"].unique(maintain_order=True)) or "no call"
@@ -249,7 +244,7 @@ def _describe_expensive_calls(policy: AbstractPolicy, now: pl.DataFrame) -> str 
     return f"{fact}: does its server count too many tokens, or is max_tokens too high?"
 
 
-def _calls(source: Any) -> pl.DataFrame:
+def _read_calls(source: Any) -> pl.DataFrame:
     """Read the calls of policies from a call log, with typed columns, each question once, in the order of time.
 
     A line without an attempt is no call: the query ended before the model was asked.
@@ -280,9 +275,9 @@ def _confidence_findings(policy: AbstractPolicy, now: pl.DataFrame, before: pl.D
     if before is None and policy.provenance.get("kept_sample") is not None:
         carried = carried_log(policy)
     for name in policy.models:
-        last_week = _confidences(now, name)
+        last_week = _take_confidences(now, name)
         if before is not None:
-            earlier = _confidences(before, name)
+            earlier = _take_confidences(before, name)
         elif carried is not None:
             j = carried.models.index(name)
             earlier = np.asarray(carried.logprob)[np.asarray(carried.answered)[:, j], j].astype(np.float32)
@@ -294,7 +289,7 @@ def _confidence_findings(policy: AbstractPolicy, now: pl.DataFrame, before: pl.D
         yield confidence_finding(name, change, (np.exp(np.median(earlier)), np.exp(np.median(last_week))))
 
 
-def _confidences(calls: pl.DataFrame, model: str) -> np.ndarray:
+def _take_confidences(calls: pl.DataFrame, model: str) -> np.ndarray:
     any_query, answered = pl.col("any_query"), ~pl.col("failed") & ~pl.col("logprob").is_null()
     chosen = calls.filter((pl.col("model") == model) & any_query & answered)
     return chosen["logprob"].to_numpy().astype(np.float32)[-MAX_CONFIDENCES:]

@@ -84,13 +84,17 @@ class QueryLosses(NamedTuple):
         Args:
             new: losses of the new policy on the same queries.
             todays: (n,) today's errors, from which errors are counted in points; None: from 0, in shares.
-            spec, noun: options of the tuning; kind of error, and today's model.
+            spec: options of the tuning, for the unit of money.
+            noun: noun of the errors, with today's model if they are counted from its errors.
         """
         (before, spent), (after, spends) = self.means, new.means
         unit, todays_error = spec.money([spent, spends]), None if todays is None else float(todays.mean())
-        before, after = (_show_error(error, todays_error) for error in (before, after))
+        if todays_error is None:
+            before, after = percent(before), percent(after)
+        else:
+            before, after = (describe_points(error - todays_error) for error in (before, after))
         spent, spends = (f"${unit.show(cost)}" for cost in (spent, spends))
-        return f"{_beside(spends, spent, f' {unit.per}')}, at {_beside(after, before, f' {noun}')}"
+        return f"{_format_change(spends, spent, f' {unit.per}')}, at {_format_change(after, before, f' {noun}')}"
 
 
 def single_model_errors(log: Log) -> np.ndarray:
@@ -166,8 +170,9 @@ def default_today(log: Log) -> str:
     >>> default_today(rcjax.sample_log(600, seed=0))
     'llama3.1-70b'
     """
-    if log.reference is not None and log.reference.counts == "differences":
-        return log.reference.model
+    reference = log.reference
+    if reference is not None and reference.counts == "differences" and reference.model in log.models:
+        return reference.model
     errors = single_model_errors(log)
     best = int(errors.argmin())
     if not log.complete.any():
@@ -186,18 +191,13 @@ def best_single_for(log: Log, money: float) -> str:
     return log.models[int(np.where(affordable, single_model_errors(log), np.inf).argmin())]
 
 
-def _show_error(error: float, todays_error: float | None) -> str:
-    """Return an error in words, or its difference from today's in points."""
-    return percent(error) if todays_error is None else describe_points(error - todays_error)
-
-
-def _beside(new: str, old: str, unit: str) -> str:
+def _format_change(new: str, old: str, unit: str) -> str:
     """Return a new figure in place of an old one, in words.
 
-    >>> _beside("$174", "$71.0", " per million queries"), _beside("$174", "$174", " a month")
+    >>> _format_change("$174", "$71.0", " per million queries"), _format_change("$174", "$174", " a month")
     ('$174 instead of $71.0 per million queries', '$174 a month as before')
-    >>> _beside("0.4 points more", "0.1 points more", " error"), _beside("0.4 points more", "0.3 points less", " error")
-    ('0.4 instead of 0.1 points more error', '0.4 points more instead of 0.3 points less error')
+    >>> [_format_change("0.4 points more", old, " error") for old in ("0.1 points more", "0.3 points less")]
+    ['0.4 instead of 0.1 points more error', '0.4 points more instead of 0.3 points less error']
     """
     if new == old:
         return f"{new}{unit} as before"

@@ -44,126 +44,6 @@ from rcjax.tuning.replaying.walk import (
     walk,
 )
 
-
-def error_interval(replayed: Replay, log: Log, level: float = 0.9) -> np.ndarray:
-    """Return Wilson's interval for the true error of a replay on a log: (…, 2).
-
-    The sample size is the number of queries replayed. With scores, or if answers lack labels, it is the number of
-    labelled queries whose mean error would have the same standard error.
-
-    >>> import rcjax
-    >>> train, test = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
-    >>> replayed = rcjax.replay(rcjax.tune(train, error_cost=0.001, intervals=False).policy, test)
-    >>> low, high = error_interval(replayed, test)
-    >>> bool(0 < low < replayed.error < high < 1)
-    True
-    """
-    error = np.clip(np.asarray(replayed.error, float), 0.0, 1.0)
-    is_counted = log.scores is None and is_fully_labelled(log)
-    n = replayed.n_queries if is_counted else _effective_queries(error, replayed, log, level)
-    return wilson_interval(error, n, level)
-
-
-def _effective_queries(error: np.ndarray, replayed: Replay, log: Log, level: float) -> np.ndarray:
-    """Return the number of labelled queries whose mean error would have the standard error of the replay: (…).
-
-    A few labels may show no error, and then the variance is 0. So z²/2 right and z²/2 wrong answers are added to the
-    labels, as in Wilson's interval, and the variance is raised accordingly.
-    """
-    n, variance = replayed.n_queries, np.asarray(replayed.error_se, float) ** 2
-    if is_fully_labelled(log):
-        return np.divide(error * (1 - error), variance, out=np.full(error.shape, float(n)), where=variance > 0)
-    labels = _effective_labels(replayed, log)
-    square = interval_half_width(level) ** 2
-    centre = (labels * error + square / 2) / (labels + square)
-    more = np.maximum(centre * (1 - centre) - error * (1 - error), 0.0) / labels
-    return np.minimum(centre * (1 - centre) / (variance + more), n)
-
-
-def _effective_labels(replayed: Replay, log: Log) -> np.ndarray:
-    """Return the number of labels that would be as informative if all answers were equally likely to be labelled: (…).
-
-    The number is n / Σ sⱼ/πⱼ: model j gives a share sⱼ of the answers, which are labelled with a probability of πⱼ.
-    """
-    columns = [log.models.index(name) for name in replayed.models]
-    of_model = np.maximum(log.labelled[:, columns].sum(0), 1)
-    answered = np.asarray(log.answered)[:, columns].sum(0)
-    chance = np.minimum(of_model / np.maximum(answered, 1), 1.0)
-    share = np.asarray(replayed.share, float)
-    part = (share / chance).sum(-1) / np.maximum(share.sum(-1), 1e-9)
-    return replayed.n_queries / np.maximum(part, 1.0)
-
-
-class ReferenceDifference(NamedTuple):
-    """The share of a policy's answers that differ from a reference model's, and the share that labels say are wrong."""
-
-    reference: str
-    """Name of the reference model."""
-    differs: tuple[float, float]
-    """Share of answers that differ from the reference's, and its standard error."""
-    errs: tuple[float, float] | None
-    """Share of wrong answers, and its standard error; None without labels."""
-    errs_interval: tuple[float, float] | None = None
-    """90 % interval for the true share of wrong answers; None without labels."""
-    error_kind: ErrorKind = ERRORS
-    """Kind of error that the labels count."""
-
-    def describe(self) -> str:
-        """Describe the figures in words.
-
-        >>> ReferenceDifference("large", (0.03, 0.01), (0.112, 0.019)).describe()
-        'differs from large in 3.0 ± 1.0 % of the queries, errs on 11.2 ± 1.9 %'
-        """
-        differs = f"differs from {self.reference} in {_percent(self.differs)} of the queries"
-        if self.errs is None:
-            unknown = f"how often it errs cannot be known without labels: {self.reference} may be wrong itself"
-            return f"{differs}; {unknown}, and an answer that differs may be right (rcjax label draws some to label)"
-        return f"{differs}, {self.error_kind.predicate(_percent(self.errs))}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values: each share with its standard error, and the ends of the interval."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in self._asdict().items()
-            if name != "error_kind"
-        }
-
-
-def compare_with_reference_model(policy: Any, log: Log) -> ReferenceDifference | None:
-    """Compare a policy with the reference of a log; None for a log that was read without one.
-
-    Raises `LogError` as `replay` does.
-    """
-    if log.reference is None:
-        return None
-    by_answers, by_labels = _differences(log), log.labelled_log if log.reference.counts == "differences" else log
-    replayed = replay(policy, by_answers)
-    name, differs = log.reference.model, (float(replayed.error), float(replayed.error_se))
-    if by_labels is None:
-        return ReferenceDifference(name, differs, None)
-    replayed = replay(policy, by_labels)
-    errs = float(replayed.error), float(replayed.error_se)
-    low, high = error_interval(replayed, by_labels).tolist()
-    return ReferenceDifference(name, differs, errs, (low, high), choose_error_kind(None, by_labels.scores))
-
-
-def _differences(log: Log) -> Log:
-    """Replace the labels of a log by whether each answer is the same as the reference's."""
-    if log.hand_labels is None or JUDGED_SAME not in log.hand_labels.judges:
-        return log
-    same = np.asarray(log.hand_labels.judged)[..., log.hand_labels.judges.index(JUDGED_SAME)]
-    judged = np.isfinite(same)
-    hand = None
-    if not judged[np.asarray(log.answered)].all():
-        hand = dataclasses.replace(log.hand_labels, labelled=judged, judged=np.zeros((*judged.shape, 0)), judges=())
-    return dataclasses.replace(log, correct=same == 1, hand_labels=hand, scores=None)
-
-
-def _percent(figure: tuple[float, float]) -> str:
-    share, se = figure
-    return percent(share) if math.isnan(se) else f"{100 * share:z.1f} ± {100 * se:.1f} %"
-
-
 _POINTS_MULTIPLE = 64  # the number of points of a frontier is rounded up to a multiple, so that few programs compile
 _MIN_CASCADES = 8  # the cascades of a policy are padded to this many: two rungs and a whole ladder share a program
 _BATCH_ELEMENTS = 2**22  # queries × policies at a time: some 100 MB of intermediate arrays
@@ -181,7 +61,7 @@ class Replay:
     error: jax.Array
     """(…) share of the queries that were answered wrongly; an abstention is no error."""
     cost: jax.Array
-    """(…) not the bill, which is `spent`: money per query as in the paper, each answer at its model's mean cost."""
+    """(…) money per query as in the paper, each answer at its model's mean cost; the bill is `spent`."""
     error_se: jax.Array
     """(…) standard error of `error`: √(sample variance / n); NaN for a single query."""
     cost_se: jax.Array
@@ -495,3 +375,123 @@ def replay_stream(policy: AbstractPolicy, log: Log) -> Stream | None:
     if policy.budget is None or not policy.follows:
         return None
     return LadderReplay.of(policy, log).stream(Bill.open(policy.budget))
+
+
+def error_interval(replayed: Replay, log: Log, level: float = 0.9) -> np.ndarray:
+    """Return Wilson's interval for the true error of a replay on a log: (…, 2).
+
+    The sample size is the number of queries replayed. With scores, or if answers lack labels, it is the number of
+    labelled queries whose mean error would have the same standard error.
+
+    >>> import rcjax
+    >>> train, test = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
+    >>> replayed = rcjax.replay(rcjax.tune(train, error_cost=0.001, intervals=False).policy, test)
+    >>> low, high = error_interval(replayed, test)
+    >>> bool(0 < low < replayed.error < high < 1)
+    True
+    """
+    error = np.clip(np.asarray(replayed.error, float), 0.0, 1.0)
+    is_counted = log.scores is None and is_fully_labelled(log)
+    n = replayed.n_queries if is_counted else _effective_queries(error, replayed, log, level)
+    return wilson_interval(error, n, level)
+
+
+def _effective_queries(error: np.ndarray, replayed: Replay, log: Log, level: float) -> np.ndarray:
+    """Return the number of labelled queries whose mean error would have the standard error of the replay: (…).
+
+    A few labels may show no error, and then the variance is 0. So z²/2 right and z²/2 wrong answers are added to the
+    labels, as in Wilson's interval, and the variance is raised accordingly.
+    """
+    n, variance = replayed.n_queries, np.asarray(replayed.error_se, float) ** 2
+    if is_fully_labelled(log):
+        return np.divide(error * (1 - error), variance, out=np.full(error.shape, float(n)), where=variance > 0)
+    labels = _effective_labels(replayed, log)
+    square = interval_half_width(level) ** 2
+    centre = (labels * error + square / 2) / (labels + square)
+    more = np.maximum(centre * (1 - centre) - error * (1 - error), 0.0) / labels
+    return np.minimum(centre * (1 - centre) / (variance + more), n)
+
+
+def _effective_labels(replayed: Replay, log: Log) -> np.ndarray:
+    """Return the number of labels that would be as informative if all answers were equally likely to be labelled: (…).
+
+    The number is n / Σ sⱼ/πⱼ: model j gives a share sⱼ of the answers, which are labelled with a probability of πⱼ.
+    """
+    places = [place for place, name in enumerate(replayed.models) if name in log.models]  # others answer no query
+    columns = [log.models.index(replayed.models[place]) for place in places]
+    of_model = np.maximum(log.labelled[:, columns].sum(0), 1)
+    answered = np.asarray(log.answered)[:, columns].sum(0)
+    chance = np.minimum(of_model / np.maximum(answered, 1), 1.0)
+    share = np.asarray(replayed.share, float)[..., places]
+    part = (share / chance).sum(-1) / np.maximum(share.sum(-1), 1e-9)
+    return replayed.n_queries / np.maximum(part, 1.0)
+
+
+class ReferenceDifference(NamedTuple):
+    """The share of a policy's answers that differ from a reference model's, and the share that labels say are wrong."""
+
+    reference: str
+    """Name of the reference model."""
+    differs: tuple[float, float]
+    """Share of answers that differ from the reference's, and its standard error."""
+    errs: tuple[float, float] | None
+    """Share of wrong answers, and its standard error; None without labels."""
+    errs_interval: tuple[float, float] | None = None
+    """90 % interval for the true share of wrong answers; None without labels."""
+    error_kind: ErrorKind = ERRORS
+    """Kind of error that the labels count."""
+
+    def describe(self) -> str:
+        """Describe the figures in words.
+
+        >>> ReferenceDifference("large", (0.03, 0.01), (0.112, 0.019)).describe()
+        'differs from large in 3.0 ± 1.0 % of the queries, errs on 11.2 ± 1.9 %'
+        """
+        differs = f"differs from {self.reference} in {_percent(self.differs)} of the queries"
+        if self.errs is None:
+            unknown = f"how often it errs cannot be known without labels: {self.reference} may be wrong itself"
+            return f"{differs}; {unknown}, and an answer that differs may be right (rcjax label draws some to label)"
+        return f"{differs}, {self.error_kind.predicate(_percent(self.errs))}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values: each share with its standard error, and the ends of the interval."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in self._asdict().items()
+            if name != "error_kind"
+        }
+
+
+def compare_with_reference_model(policy: Any, log: Log) -> ReferenceDifference | None:
+    """Compare a policy with the reference of a log; None for a log that was read without one.
+
+    Raises `LogError` as `replay` does.
+    """
+    if log.reference is None:
+        return None
+    by_answers, by_labels = _differences(log), log.labelled_log if log.reference.counts == "differences" else log
+    replayed = replay(policy, by_answers)
+    name, differs = log.reference.model, (float(replayed.error), float(replayed.error_se))
+    if by_labels is None:
+        return ReferenceDifference(name, differs, None)
+    replayed = replay(policy, by_labels)
+    errs = float(replayed.error), float(replayed.error_se)
+    low, high = error_interval(replayed, by_labels).tolist()
+    return ReferenceDifference(name, differs, errs, (low, high), choose_error_kind(None, by_labels.scores))
+
+
+def _differences(log: Log) -> Log:
+    """Replace the labels of a log by whether each answer is the same as the reference's."""
+    if log.hand_labels is None or JUDGED_SAME not in log.hand_labels.judges:
+        return log
+    same = np.asarray(log.hand_labels.judged)[..., log.hand_labels.judges.index(JUDGED_SAME)]
+    judged = np.isfinite(same)
+    hand = None
+    if not judged[np.asarray(log.answered)].all():
+        hand = dataclasses.replace(log.hand_labels, labelled=judged, judged=np.zeros((*judged.shape, 0)), judges=())
+    return dataclasses.replace(log, correct=same == 1, hand_labels=hand, scores=None)
+
+
+def _percent(figure: tuple[float, float]) -> str:
+    share, se = figure
+    return percent(share) if math.isnan(se) else f"{100 * share:z.1f} ± {100 * se:.1f} %"

@@ -174,9 +174,7 @@ def _pad_sample(sample: Sample, shape: Shape, library: Library, settings: SweepS
     lam = lam_range(np.array(entry.cost), settings.lam) if isinstance(settings.lam, int) else settings.lam
     values = find_stated_in_log(log) if shape.stated else None
     key = random_state(sample, entry).generate_state(2)
-    dtype = full[0].dtype
-    stated = None if values is None else values.astype(dtype)
-    return Data(*full, rows, np.int32(len(chosen)), key, np.asarray(lam, dtype), stated)  # pyright: ignore
+    return Data(*full, rows, np.int32(len(chosen)), key, np.asarray(lam, full[0].dtype), values)  # pyright: ignore
 
 
 def problems_at_a_time(
@@ -243,13 +241,7 @@ def lay_over(tree: Any, mesh: Mesh, spread: bool) -> Any:
 
 
 def solve_here(work: Work, numbers: list[int], *, devices: Sequence[Any] | None = None) -> Solved:
-    """Solve batches in this process: an engine.
-
-    Args:
-        work: the work of the sweep.
-        numbers: numbers of the batches to solve.
-        devices: devices to use; by default, all devices of JAX.
-    """
+    """Solve batches in this process, by default on all devices of JAX: an engine."""
     mesh = device_mesh(devices)
     # The devices solve the next batch while a batch is collected; an accelerator needs two, or it waits.
     ahead = 1 if mesh.devices.flat[0].platform == "cpu" else 2

@@ -261,7 +261,7 @@ _ANSWER_BYTES = 24  # bytes of one answer in a log
 _MEMORY_BYTES = 2**30  # most bytes of logs in memory; further logs are read again when they are needed
 
 
-def _searches(value: Any, place: str) -> dict[str, SweepSearch]:
+def _read_searches(value: Any, place: str) -> dict[str, SweepSearch]:
     """Read searches by name: words, or tuples of cascades. The names of models are compared with each log later."""
     listed = value if isinstance(value, tuple) else (value,)
     searches = dict(value) if isinstance(value, Mapping) else {str(search): search for search in listed}
@@ -273,16 +273,16 @@ def _searches(value: Any, place: str) -> dict[str, SweepSearch]:
     return searches
 
 
-def _families(names: tuple[str, ...], place: str) -> tuple[str, ...]:
+def _read_families(names: tuple[str, ...], place: str) -> tuple[str, ...]:
     return tuple(as_family(name).__name__ for name in not_empty(names, place))
 
 
-def _lambdas(lam: Any, place: str) -> int | tuple[float, ...]:
+def _read_lambdas(lam: Any, place: str) -> int | tuple[float, ...]:
     """Read λ: a number of values, or the values, sorted."""
     return tuple(check_lam(lam).tolist()) if isinstance(lam, tuple) else read_value(_TwoOrMore, lam, place)
 
 
-def _share_or_number(train: Any, place: str) -> float | int | None:
+def _read_training_size(train: Any, place: str) -> float | int | None:
     share = isinstance(train, float) and 0 < train < 1
     return train if train is None or share else read_value(_TwoOrMore, train, place)
 
@@ -299,18 +299,18 @@ class SweepSettings(Record):
         ('Gumbel', 'SurvivalClayton')
     """
 
-    cascades: Annotated[Any, _searches] = "all"
+    cascades: Annotated[Any, _read_searches] = "all"
     """Searches of `solve_frontier`: "all", "full", "adaptive", "labels" (the best single model or pair by the labels),
     several of these, or lists of cascades by name."""
-    copulas: Annotated[tuple[str, ...], _families] = ("gumbel",)
+    copulas: Annotated[tuple[str, ...], _read_families] = ("gumbel",)
     """Families of copulas, fitted by Kendall's τ."""
-    lam: Annotated[int | tuple[float, ...], Reads(freeze_json), _lambdas] = 50
+    lam: Annotated[int | tuple[float, ...], Reads(freeze_json), _read_lambdas] = 50
     """Number of λ, on a grid for each log that covers its whole frontier; or the values of λ."""
     replicates: int = 0
     """Number of bootstrap replicates of each problem, in addition to the problem itself."""
     seeds: Annotated[tuple[int, ...], not_empty] = (0,)
     """Seeds, each of which draws other queries to train on, and other replicates."""
-    train: Annotated[float | None, Reads(freeze_json), _share_or_number] = None
+    train: Annotated[float | None, Reads(freeze_json), _read_training_size] = None
     """Share or number of queries to train on; the held-out queries judge the points. None: all."""
     batch: Annotated[int, Between(1)] | None = None
     """Most problems per batch; by default 256 on a CPU, 4,096 on an accelerator. A batch is written as a whole."""
@@ -383,14 +383,14 @@ def measure_shape(log: Log, settings: SweepSettings) -> Shape:
     answers = np.asarray(log.answered)
     if not (answers.astype(np.float32).T @ answers.astype(np.float32)).all():
         raise LogError(f"{log.source}: two models share no query, or one has no answer: a sweep needs some for all")
-    paths = tuple(_paths(log.models, search) for search in settings.cascades.values())
+    paths = tuple(_list_paths(log.models, search) for search in settings.cascades.values())
     drawn = size_of_training(log.n_queries, settings.train, log.source)
     values = find_stated_in_log(log)
     stated = 0 if values is None else values.shape[1]
     return Shape(len(log.models), filled_up(log.n_queries + 1), filled_up(drawn), log.task, paths, stated)
 
 
-def _paths(models: tuple[str, ...], search: SweepSearch) -> Any:
+def _list_paths(models: tuple[str, ...], search: SweepSearch) -> Any:
     if search == "labels":
         return search
     paths = list_cascades(models, search)
@@ -417,12 +417,7 @@ def filled_up(n: int, fewest: int = _MIN_PADDED) -> int:
 
 
 def plan_batches(shapes: Mapping[str, Shape], settings: SweepSettings) -> list[Batch]:
-    """Plan all problems of logs into batches of the size in the settings, or smaller batches that fit into memory.
-
-    Args:
-        shapes: shapes of the logs, by name.
-        settings: settings of the sweep.
-    """
+    """Plan all problems of logs into batches of the size in the settings, or smaller batches that fit into memory."""
     batches: list[Batch] = []
     replicates = settings.replicates + 1
     for shape in dict.fromkeys(shapes.values()):
@@ -481,10 +476,10 @@ class Entry:
     record: str = ""  # JSON of the `FitRecord` of a model that is fitted to it
 
 
-def named(logs: Mapping[str, Any] | Iterable[str | os.PathLike[str]]) -> dict[str, Any]:
+def name_logs(logs: Mapping[str, Any] | Iterable[str | os.PathLike[str]]) -> dict[str, Any]:
     """Return the logs by name; the name of a file is its stem, or the paths if two stems are equal.
 
-    >>> named(["a/monday.csv", "a/tuesday.csv"])
+    >>> name_logs(["a/monday.csv", "a/tuesday.csv"])
     {'monday': 'a/monday.csv', 'tuesday': 'a/tuesday.csv'}
     """
     if isinstance(logs, Mapping):

@@ -53,7 +53,7 @@ from rcjax.tuning.sweeps.problems import (
     Library,
     SweepFields,
     SweepSettings,
-    named,
+    name_logs,
     plan_batches,
 )
 
@@ -209,7 +209,7 @@ def sweep(
         chosen = dataclasses.replace(chosen, batch=MANY_PROBLEMS if accelerated else PROBLEMS)
     if ray is not None and devices is not None:
         raise ValueError("ray: a cluster has devices of its own: leave out devices")
-    library = Library(named(logs), {"prices": prices, "task": task})
+    library = Library(name_logs(logs), {"prices": prices, "task": task})
     with connected(ray) if ray is not None else nullcontext(partial(solve_here, devices=devices)) as engine:
         batches = plan_batches(library.survey(chosen), chosen)
         _run(engine, Work(library, chosen, batches), Path(out), progress or (lambda done, total: None))

@@ -8,6 +8,7 @@ from helpers.judged_logs import judged_log
 
 import rcjax
 from rcjax.model.label_outcomes import corrected_log
+from rcjax.policy import Reference
 from rcjax.policy.bills import Bill
 from rcjax.policy.comparison import IN_SERVICE
 from rcjax.solving.frontier.points import position_weights
@@ -123,6 +124,12 @@ def test_todays_has_the_fewest_errors_of_models_of_one_price(logs):
     log = with_accuracy(logs[0], 60, 20, 19)
     costs = np.full_like(log.query_cost, 1e-4) * (1 + 1e-12 * np.arange(3))  # equal but for rounding
     assert default_today(dataclasses.replace(log, query_cost=costs, cost=costs.mean(0))) == MODELS[2]
+
+
+def test_todays_is_the_reference_of_a_log_that_has_its_answers(logs):
+    log = dataclasses.replace(with_accuracy(logs[0], 19, 20, 19), reference=Reference(MODELS[2], counts="differences"))
+    assert default_today(log) == MODELS[2]
+    assert default_today(log.select(MODELS[:2])) == MODELS[0]
 
 
 def test_the_standard_error_of_no_difference_is_that_of_one_query():

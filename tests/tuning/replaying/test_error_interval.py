@@ -40,6 +40,13 @@ def test_scores_have_the_interval_of_as_many_labels_as_have_their_standard_error
     np.testing.assert_allclose(error_interval(replayed, scored), [wilson_interval(0.25, 60), wilson_interval(0.0, 40)])
 
 
+def test_models_that_the_log_lacks_need_no_labels():
+    log = judged_log(40, LABELS, "none", by_answer=True).select(MODELS[:1])
+    alone = SimpleNamespace(error=0.3, error_se=0.1, n_queries=40, models=MODELS[:1], share=[1.0])
+    ladder = SimpleNamespace(**vars(alone) | {"models": MODELS[::-1], "share": [*[0.0] * (len(MODELS) - 1), 1.0]})
+    np.testing.assert_array_equal(error_interval(ladder, log), error_interval(alone, log))
+
+
 def test_without_labels_only_the_difference_is_described():
     sentence = ReferenceDifference("large", (0.03, 0.01), None).describe()
     assert sentence.startswith(

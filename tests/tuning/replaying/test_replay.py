@@ -17,7 +17,7 @@ from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.points import LossTerms, Points, policies_from_rules
 from rcjax.tuning.replaying.replay import Replay, replay
 
-pytestmark = pytest.mark.optimised
+pytestmark = [pytest.mark.optimised, pytest.mark.usefixtures("float64")]
 
 MODELS = ("small", "middle", "large")
 CALIBRATIONS = {
@@ -27,12 +27,6 @@ CALIBRATIONS = {
 }
 COST = {"small": 1.0, "middle": 3.0, "large": 10.0}
 ANSWER = Rule(1.0, "answer")
-
-
-@pytest.fixture(autouse=True)
-def _float64():
-    with jax.enable_x64(True):
-        yield
 
 
 def make_log(n: int, seed: int = 0, missing: float = 0.0) -> Log:

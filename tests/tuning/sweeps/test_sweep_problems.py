@@ -16,7 +16,7 @@ from rcjax.tuning.sweeps.problems import (
     Shape,
     filled_up,
     measure_shape,
-    named,
+    name_logs,
     plan_batches,
     random_state,
     size_of_training,
@@ -99,10 +99,10 @@ def test_a_sample_needs_queries():
 
 
 def test_a_log_is_named_by_its_stem_or_else_its_path():
-    assert named(["a/x.csv", "b/x.csv"]) == {"a/x.csv": "a/x.csv", "b/x.csv": "b/x.csv"}
+    assert name_logs(["a/x.csv", "b/x.csv"]) == {"a/x.csv": "a/x.csv", "b/x.csv": "b/x.csv"}
     for wrong, message in (([], "logs is empty"), ("x.csv", "give a list of files")):
         with pytest.raises(ValueError, match=message):
-            named(wrong)
+            name_logs(wrong)
 
 
 def test_paths_in_a_file_of_settings_are_relative_to_it(tmp_path):
