@@ -251,7 +251,7 @@ def _show_replay(
     screen = Screen()
     screen.print(heading)
     if document["tuned_on_this_log"]:
-        tuned_on = "No verdict: this is the very log that it was tuned on, where it looks better than it is."
+        tuned_on = "No verdict: this is the very log that it was tuned on, which is no test of it."
         screen.print(tuned_on, style="bold")
     if document.get("check"):
         show_decision(screen, document["check"], change=document["change"])
