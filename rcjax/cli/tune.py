@@ -443,8 +443,10 @@ def _show_policy(
 
 def _keeping(tuned: Tuned, advised: Rival | None) -> str:
     """Return the next step if the advice is to keep today's; empty if it is not. `advised` is the advised rival."""
-    today = None if tuned.comparison is None else tuned.comparison.today
-    if today is None or not (tuned.comparison.is_todays_policy if advised is None else advised is today):
+    comparison = tuned.comparison
+    if comparison is None or (today := comparison.today) is None:
+        return ""
+    if not (comparison.is_todays_policy if advised is None else advised is today):
         return ""
     if tuned.kept.startswith(" until"):
         return "log and label as many queries more as said above, then run the same command again"
