@@ -195,6 +195,7 @@ class Comparison(Record):
         is_today_default: whether today's model is the default, not given.
         replayed_error: error of the policy's replay on the log tuned on, without the correction for optimism; None on
             fresh queries, or if it is not known.
+        labelled: number of queries with a label, from which errors are estimated; None if every answer has a label.
     """
 
     error: Annotated[float, Between()]
@@ -207,6 +208,7 @@ class Comparison(Record):
     abstain_price: Amount | None = None
     is_today_default: bool = False
     replayed_error: Annotated[float, Between()] | None = None
+    labelled: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, with the saving beside each rival and the ends of both differences."""
@@ -393,8 +395,8 @@ class Comparison(Record):
     def describe_error_costs(self, error_kind: ErrorKind = ERRORS) -> str | None:
         """Return the price of an error up to which the policy pays beside today's, or what a stricter policy pays.
 
-        The policy pays up to its saving per error that it adds to today's; at worst, up to the least saving per error of
-        the upper limit. None if it saves nothing or adds none, and no stricter policy is known.
+        The policy pays up to its saving per error that it adds to today's; at worst, up to the least saving per error
+        of the upper limit. None if it saves nothing or adds none, and no stricter policy is known.
 
         >>> today = Rival("large", "today", error=0.12, cost=2e-4, error_difference=0.003, se=0.006)
         >>> Comparison(0.123, 5e-5, 300, True, (today,)).describe_error_costs()

@@ -138,7 +138,10 @@ def test_a_cascade_that_gains_nothing_is_not_advised():
             replace(beside(), rivals=(replace(in_service, cost=4e-5),)),
             f"keep the policy in service: {as_well}; small → large would cost $5,000 instead of $4,000 a month, at ",
         ),
-        (replace(beside(cost=1.92e-4), rivals=(in_service,)), f"keep the policy in service: as estimated from this log {saves}"),
+        (
+            replace(beside(cost=1.92e-4), rivals=(in_service,)),
+            f"keep the policy in service: as estimated from this log {saves}",
+        ),
     ):
         assert advise(cheap, comparison, MONTH).startswith(advice)
     assert advise(rung(("small",), 1e-5), beside(cost=1.92e-4), MONTH).startswith("use small alone: ")

@@ -229,8 +229,8 @@ def replay(policy_or_frontier: AbstractPolicy | Frontier, log: Log) -> Replay:
     A ladder between two rungs has their weighted mean: the expected figures, without the noise of the lots.
 
     If answers lack labels (`Log.hand_labels`), errors are computed from corrected outcomes
-    (`rcjax.model.label_outcomes`), by a regression on the queries of this log and the models of the policy. The errors
-    are unbiased for any judge, and their standard errors account for the number of labels.
+    (`rcjax.model.label_outcomes`), by a regression on the queries and models of this log. The errors are unbiased for
+    any judge, and their standard errors account for the number of labels.
 
     `Replay.seconds` leaves out queries with an answer on their path whose seconds are not known. Arrays have the log's
     float type. In float32, a confidence within rounding of a threshold may fall on its other side: replay in float64 if
@@ -453,7 +453,7 @@ class LadderReplay(NamedTuple):
     @classmethod
     def of(cls, policy: AbstractPolicy, log: Log) -> LadderReplay:
         """Replay every rung on the queries that all models of a ladder answered. Raises LogError as `replay` does."""
-        log = corrected_log(log.select(policy.models))
+        log = corrected_log(log).select(policy.models)
         walked = replay_rungs(policy, log if log.complete.all() else log.take(log.complete))
         return cls(policy.rung_costs, walked.wrong, walked.abstained, walked.spent)
 

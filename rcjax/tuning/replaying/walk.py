@@ -296,7 +296,7 @@ def take_columns(log: Log, models: tuple[str, ...], policies: Policies, asked: A
     compare answers and the log has none.
     """
     require_answers(policies, log)
-    part = corrected_log(log.select([name for name, is_asked in zip(models, asked, strict=True) if is_asked]))
+    part = corrected_log(log).select([name for name, is_asked in zip(models, asked, strict=True) if is_asked])
     rows = part.complete
     require_complete(part, "a replay")
 
