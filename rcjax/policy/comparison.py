@@ -41,7 +41,7 @@ _COST_TOLERANCE = 1e-3  # relative difference up to which two bills count as equ
 _MIN_ERROR_GAP = 0.01  # difference of errors up to which two policies may count as alike
 _MIN_SAVING = 0.05  # saved share of a bill below which a cascade may not be worth its upkeep
 _MIN_FOR_WORST = 20  # queries below which no upper limit of a difference is printed
-_BY_ESTIMATE = "as estimated from this log"  # labels are averaged with expectations (docs/method.md)
+_BY_ESTIMATE = "by estimate"  # not by count: labels are averaged with expectations (docs/method.md)
 _RISEN = 0.02  # rise of a bill since the tuning that gets a note if today's has risen, too
 
 #: Where the upper limit of a difference holds, by whether the queries are fresh (`upper_after_choice`).

@@ -112,7 +112,7 @@ def test_tune_prints_one_json_document(folder):
     assert policy.expected["level"] == 0.9
     verdict, single, last = document["remarks"]
     assert verdict.startswith("use middle alone for ")
-    assert " % of the queries and middle → large for the others: as estimated from this log it saves $" in verdict
+    assert " % of the queries and middle → large for the others: by estimate it saves $" in verdict
     assert re.search(
         r"error than large alone, today's \(assumed: give --today\); at worst \(in 9 logs of 10\) [\d.]+ points more$",
         verdict,

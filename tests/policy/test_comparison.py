@@ -116,7 +116,7 @@ def test_the_saving_is_the_difference_of_the_printed_bills_with_its_standard_err
 def test_a_cascade_that_gains_nothing_is_not_advised():
     single = Rival("middle", "single", error=0.125, cost=5e-5, error_difference=-0.005, se=0.005)
     cheap = rung(("small", "large"), 1e-5)
-    as_well = "as estimated from this log it does as well within chance, for no more money"
+    as_well = "by estimate it does as well within chance, for no more money"
     saves = "small → large would save only $800 of $20,000 a month (4 %), at "
     in_service = replace(beside().rivals[0], name=IN_SERVICE)
     for comparison, advice in (
@@ -131,7 +131,7 @@ def test_a_cascade_that_gains_nothing_is_not_advised():
             "use small → ",
         ),
         (replace(beside(fresh=True), rivals=(*beside().rivals, single)), "use small → large: "),
-        (beside(cost=1.92e-4), f"keep large alone: as estimated from this log {saves}"),
+        (beside(cost=1.92e-4), f"keep large alone: by estimate {saves}"),
         (beside(-0.02, cost=1.92e-4), "use small → large: "),
         (beside(-0.002, cost=2e-4), f"keep large alone: {as_well}, and is simpler; small → large would cost the same"),
         (
@@ -140,7 +140,7 @@ def test_a_cascade_that_gains_nothing_is_not_advised():
         ),
         (
             replace(beside(cost=1.92e-4), rivals=(in_service,)),
-            f"keep the policy in service: as estimated from this log {saves}",
+            f"keep the policy in service: by estimate {saves}",
         ),
     ):
         assert advise(cheap, comparison, MONTH).startswith(advice)
