@@ -555,10 +555,12 @@ def comparison_table(
     table = make_table(*heads, unbroken=True)
     price = comparison.abstain_price
     abstentions = "" if price is None else f"; each abstention counts as {price:.3g}"
+    labelled = comparison.labelled
+    labels = "" if labelled is None else f"; errors estimated from {labelled:,} labelled"
     queries = count(comparison.n_queries, "fresh query" if comparison.fresh else "query")
     how = "Expected on fresh queries, from" if is_expected else "Replayed on"
     title = f"On the same {queries}" if comparison.fresh else f"{how} the {queries} tuned on"
-    table.title = f"{title} (± one standard error{abstentions}):"
+    table.title = f"{title} (± one standard error{labels}{abstentions}):"
     table.title_justify, table.title_style = "left", ""
     fold_names(table)
     for row in rows:

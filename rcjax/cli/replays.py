@@ -167,8 +167,8 @@ def _single_models(log: Log) -> dict[str, dict[str, float]]:
     from rcjax.model.label_outcomes import corrected_log
     from rcjax.tuning.replaying.comparing import single_model_errors
 
-    log = corrected_log(log)
-    figures = zip(log.models, single_model_errors(log).tolist(), log.comparable.single_cost.tolist(), strict=True)
+    errors = single_model_errors(corrected_log(log.comparable))  # as the replay of a policy estimates missing labels
+    figures = zip(log.models, errors.tolist(), log.comparable.single_cost.tolist(), strict=True)
     return {name: {"error": error, "cost": cost} for name, error, cost in figures}
 
 
@@ -254,12 +254,14 @@ def _show_replay(
     screen = Screen()
     screen.print(heading)
     if document["tuned_on_this_log"]:
-        tuned_on = "No verdict: this is the very log that it was tuned on, where it looks better than it is."
+        tuned_on = "No verdict: this is the very log that it was tuned on, which is no test of it."
         screen.print(tuned_on, style="bold")
     if document.get("check"):
         show_decision(screen, document["check"], change=document["change"])
     show_comparison(screen, document, money, noun)
-    screen.print(f"Replayed on {count(document['n'], 'query')}; (a–b): a {100 * LEVEL:.0f} % interval.")
+    labelled = (document.get("comparison") or {}).get("labelled")
+    estimated = "" if labelled is None else f", {labelled:,} labelled"
+    screen.print(f"Replayed on {count(document['n'], 'query')}{estimated}; (a–b): a {100 * LEVEL:.0f} % interval.")
     if rungs:
         expected, interval = document["predicted"], document["error_interval"]
         table = make_table(f"predicted {money.label}", "observed", f"predicted {noun}", "observed", text_columns=0)

@@ -48,7 +48,7 @@ from rcjax.cli.inputs import (
     require_plausible_target,
 )
 from rcjax.cli.options import OUTPUT, AsJson, BudgetOptions, LogFiles, LogOptions, Really
-from rcjax.policy.comparison import MIN_GAIN, MIN_SHARE, Comparison, preferred_rival
+from rcjax.policy.comparison import MIN_GAIN, MIN_SHARE, Comparison, Rival, preferred_rival
 from rcjax.policy.decisions import describe_cascade, is_chain, threshold_digits
 from rcjax.policy.error_kind import ERRORS, ErrorKind
 from rcjax.policy.ladder import DAYS_PER_PERIOD, Queries
@@ -240,7 +240,7 @@ def _show_tuning(tuned: Tuned, out: Path | None, is_complete: bool) -> None:
     if is_complete:  # else there is a problem
         advised = tuned.policy and tuned.comparison and preferred_rival(tuned.policy, tuned.comparison)
         example = None if tuned.target else example_budget([row["cost"] for row in rows])
-        _show_next(out, example, advised.subject if advised else "", needs_labels=tuned.kept.startswith(" until"))
+        _show_next(out, example, advised.subject if advised else "", _keeping(tuned, advised or None))
 
 
 @escape_arguments
@@ -441,19 +441,32 @@ def _show_policy(
         screen.print(texts["watching"])
 
 
+def _keeping(tuned: Tuned, advised: Rival | None) -> str:
+    """Return the next step if the advice is to keep today's; empty if it is not. `advised` is the advised rival."""
+    comparison = tuned.comparison
+    if comparison is None or (today := comparison.today) is None:
+        return ""
+    if not (comparison.is_todays_policy if advised is None else advised is today):
+        return ""
+    if tuned.kept.startswith(" until"):
+        return "log and label as many queries more as said above, then run the same command again"
+    later = "" if tuned.kept else "; once more queries are logged and labelled, run the same command again"
+    return f"keep {today.subject}: this log shows nothing better{later}"
+
+
 @escape_arguments
-def _show_next(policy: Path | None, budget: str | None, advised: str, *, needs_labels: bool) -> None:
+def _show_next(policy: Path | None, budget: str | None, advised: str, keeping: str) -> None:
     """Print the file of the policy, if it is written, and the next step.
 
     `budget` is an example without a target; `advised` names the rival that is advised in place of the policy, if any;
-    `needs_labels`: more labels might show a cheaper policy.
+    `keeping` is the next step if today's is kept.
     """
     screen = Screen()
     if policy is not None:
         instead = f" all the same: the tuned one, not {advised}, which is advised" if advised else ""
         screen.print_path(f"Policy written to {policy}{instead}")
-    if needs_labels:
-        screen.next_step("log and label as many queries more as said above, then run the same command again")
+    if keeping:
+        screen.next_step(keeping)
     elif policy is not None:
         evaluate = command("evaluate", policy, "NEW_LOG.csv")
         when = "before you deploy it against this advice" if advised else "before you deploy it"

@@ -41,6 +41,7 @@ _COST_TOLERANCE = 1e-3  # relative difference up to which two bills count as equ
 _MIN_ERROR_GAP = 0.01  # difference of errors up to which two policies may count as alike
 _MIN_SAVING = 0.05  # saved share of a bill below which a cascade may not be worth its upkeep
 _MIN_FOR_WORST = 20  # queries below which no upper limit of a difference is printed
+_BY_ESTIMATE = "by estimate"  # not by count: labels are averaged with expectations (docs/method.md)
 _RISEN = 0.02  # rise of a bill since the tuning that gets a note if today's has risen, too
 
 #: Where the upper limit of a difference holds, by whether the queries are fresh (`upper_after_choice`).
@@ -194,6 +195,7 @@ class Comparison(Record):
         is_today_default: whether today's model is the default, not given.
         replayed_error: error of the policy's replay on the log tuned on, without the correction for optimism; None on
             fresh queries, or if it is not known.
+        labelled: number of queries with a label, from which errors are estimated; None if every answer has a label.
     """
 
     error: Annotated[float, Between()]
@@ -206,6 +208,7 @@ class Comparison(Record):
     abstain_price: Amount | None = None
     is_today_default: bool = False
     replayed_error: Annotated[float, Between()] | None = None
+    labelled: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, with the saving beside each rival and the ends of both differences."""
@@ -235,6 +238,10 @@ class Comparison(Record):
         """Return the upper limit of the policy's error minus a rival's, as `WORST` says."""
         difference, se = rival.error_difference, rival.se
         return difference + Z_ONE_SIDED_95 * se if self.fresh else upper_after_choice(difference, se)
+
+    def _least_saving(self, rival: Rival) -> float:
+        """Return the lower limit of the saving beside a rival (one-sided, 95 %)."""
+        return rival.cost - self.cost - Z_ONE_SIDED_95 * rival.saving_se
 
     def exceeds(self, margin: float) -> bool:
         """Return whether the policy errs significantly more than today's plus a margin (one-sided, 2.5 %).
@@ -294,7 +301,7 @@ class Comparison(Record):
         if saved > 0:
             share = percent(saved / today.cost, 0)
             saves = money.saving(today.cost, self.cost, today.saving_se)
-            least = saved - Z_ONE_SIDED_95 * today.saving_se
+            least = self._least_saving(today)
             digits = len(saves.partition(" ")[0].partition(".")[2])
             surely = f"; at least ${least * money.scale:,.{digits}f}" if "±" in saves and least > 0 else ""
             return f"saves {saves} of {money.full(today.cost)} ({share}{surely}), at {at}"
@@ -310,7 +317,9 @@ class Comparison(Record):
         side = "more" if today.error_difference > 0 else "fewer"
         answers = number and f"{number} {side} {error_kind.answers} {money.per}"
         worst = f"{describe_points(upper)}{f' ({worst_number})' * bool(worst_number)}"
+        is_left_out = not self.fresh and today.error_difference < 0 < upper and not _is_same(today.error_difference)
         worst = f"; {WORST[self.fresh]} {'the same' if _is_same(upper) else worst}"
+        worst += ", as a gain that is not shown does not count" * is_left_out
         gap = describe_gap(today.error_difference, today.se, error_kind.noun, answers)
         return f"{gap} {today.title}{_ASSUMED * self.is_today_default}{worst * (self.n_queries >= _MIN_FOR_WORST)}"
 
@@ -352,22 +361,29 @@ class Comparison(Record):
         """
         verb, of_policy = self._describe_change(money, error_kind).split(" ", 1)
         would = f"{policy} would {verb.removesuffix('s')}"
-        advice = f"{'keep' if rival.role == 'today' else 'use'} {rival.subject}: by this log"
+        advice = f"{'keep' if rival.role == 'today' else 'use'} {rival.subject}: {_BY_ESTIMATE}"
         if not self._costs_no_more(rival):
             return f"{advice} {would} only {of_policy}"
         simpler = "" if rival.name == IN_SERVICE else ", and is simpler"
         return f"{advice} it does as well within chance, for no more money{simpler}; {would} {of_policy}"
 
     def describe_optimism(self, error_kind: ErrorKind = ERRORS) -> str | None:
-        """Say what the policy errs on where it was chosen; None if that is no less than the expected error, as printed.
+        """Say what the policy errs on where it was chosen; None if that is the expected error, as printed.
 
         >>> print(Comparison(0.186, 1e-4, 300, False, (), replayed_error=0.183).describe_optimism())
         on these queries it errs on 18.3 %, but was chosen on them
+        >>> today = Rival("large", "today", error=0.17, cost=2e-4, error_difference=0.003, se=0.006)
+        >>> print(Comparison(0.173, 1e-4, 300, False, (today,), replayed_error=0.179).describe_optimism())
+        on these queries it errs on 17.9 %, 0.9 points more than today's: the estimate also uses confidences and answers
         """
-        shown = percent(self.replayed_error)
-        if self.replayed_error is None or self.error < self.replayed_error or shown == percent(self.error):
+        counted = self.replayed_error
+        if counted is None or self.is_todays_policy or (shown := percent(counted)) == percent(self.error):
             return None
-        return f"on these queries it {error_kind.predicate(shown)}, but was chosen on them"
+        errs = f"on these queries it {error_kind.predicate(shown)}"
+        if counted < self.error:
+            return f"{errs}, but was chosen on them"
+        beside = "" if self.today is None else f", {describe_points(counted - self.today.error)} than today's"
+        return f"{errs}{beside}: the estimate also uses confidences and answers"
 
     def rows(self, money: Money) -> list[tuple[str, str, str, str]]:
         """Return a table of the policy and its rivals: name, money, error, the policy's error minus the rival's."""
@@ -378,8 +394,8 @@ class Comparison(Record):
     def describe_error_costs(self, error_kind: ErrorKind = ERRORS) -> str | None:
         """Return the price of an error up to which the policy pays beside today's, or what a stricter policy pays.
 
-        The policy pays up to its saving per error that it adds to today's; None if it saves nothing or adds none, and
-        no stricter policy is known.
+        The policy pays up to its saving per error that it adds to today's; at worst, up to the least saving per error
+        of the upper limit. None if it saves nothing or adds none, and no stricter policy is known.
 
         >>> today = Rival("large", "today", error=0.12, cost=2e-4, error_difference=0.003, se=0.006)
         >>> Comparison(0.123, 5e-5, 300, True, (today,)).describe_error_costs()
@@ -389,8 +405,9 @@ class Comparison(Record):
         """
         today = self.today
         if today is not None and today.cost > self.cost and today.error_difference > 0:
-            gaps = today.error_difference, self.upper_difference(today)
-            most, at_worst = (f"${format_number((today.cost - self.cost) / gap)}" for gap in gaps)
+            most = f"${format_number((today.cost - self.cost) / today.error_difference)}"
+            least = self._least_saving(today)
+            at_worst = f"${format_number(least / self.upper_difference(today))}" if least > 0 else "it saves nothing"
             return f"it pays if {error_kind.unit} costs less than {most} (at worst, {at_worst})"
         if not self.next_error_cost:
             return None
@@ -453,7 +470,7 @@ def advise(
         return comparison.prefer(rival, describe_rungs(policy), money, error_kind)
     broken = comparison.fresh and margin is not None and comparison.exceeds(margin)
     verb = "keep" if comparison.is_todays_policy else "do not use" if comparison.is_dominated or broken else "use"
-    where = f"on {comparison.n_queries:,} fresh queries " if comparison.fresh else "by this log "
+    where = f"on {comparison.n_queries:,} fresh queries " if comparison.fresh else f"{_BY_ESTIMATE} "
     where = "" if comparison.is_todays_policy and not comparison.fresh else where
     named = describe_rungs(policy, thresholds=verb == "do not use")  # a policy tuned again may differ in these alone
     until, _, why = kept.partition(": ")

@@ -226,7 +226,7 @@ def _read_limit(value: Any, place: str) -> SecondsLimit:
 def read_today(value: Any, place: str) -> str | AbstractPolicy:
     """Read today's model by its name, or today's policy; ValueError names the place of any other value."""
     if isinstance(value, AbstractPolicy):
-        return _without_records(value)
+        return value
     require(isinstance(value, str | Mapping) and bool(value), place, "must be a model's name or a policy", value)
     return value if isinstance(value, str) else policy_from_json(value)
 
@@ -408,7 +408,7 @@ class Spec:
         """
         given = {entry.name: value for entry in fields(self) if (value := getattr(self, entry.name)) != entry.default}
         limit = {} if self.max_seconds is None else {"max_seconds": self.max_seconds.text}
-        today = {"today": self.today.to_json()} if isinstance(self.today, AbstractPolicy) else {}
+        today = {"today": _without_records(self.today).to_json()} if isinstance(self.today, AbstractPolicy) else {}
         return to_json_value(given) | limit | today
 
     @classmethod

@@ -53,7 +53,7 @@ from rcjax.solving.frontier.points import (
     thin_hull,
 )
 from rcjax.tuning.bootstrapping import bootstrap
-from rcjax.tuning.certify import CHEAPER, Certificate, certify, loss_terms_of_rungs
+from rcjax.tuning.certify import CHEAPER, Certificate, certify, loss_terms_of_rungs, overlap
 from rcjax.tuning.replaying.comparing import (
     ModelOrPolicy,
     QueryLosses,
@@ -68,7 +68,7 @@ _TRIED_PER_RUNG = 20  # positions tried from each rung to the next
 
 _RISE = 1e-9  # least rise of the cost from one rung to the next, as a share of the cost of the dearest rung
 
-_MAX_LABELS = 100_000  # notes do not ask for more labels: nobody will give so many
+_MAX_LABELS = 10_000  # notes do not ask for more labels: few will give so many
 
 #: Beginning of the note on why today's stays.
 STAYS = "today's stays"
@@ -131,7 +131,7 @@ class TodayDifferences(NamedTuple):
         return int(kept[0]) if kept.size else None
 
     def labels_needed(self, margin: float) -> float | None:
-        """Estimate how many labelled queries might show that a position keeps to a margin; inf for more than 100,000.
+        """Estimate how many labelled queries might show that a position keeps to a margin; inf for more than 10,000.
 
         The result is None if no position is expected to keep to it.
 
@@ -195,7 +195,7 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     if needed is None or needed > _MAX_LABELS:
         hope = "none is expected to with more labels"
         if needed is not None:
-            hope = f"more than {_MAX_LABELS:,} labels would be needed"
+            hope = "more labels will hardly show one"
         return _keep_today(frontier, log, spec, f"{why}, and {hope}: allow more, or log cheaper models")
     shown = differences.cheapest(margin, 1.001 * needed / differences.queries)
     money = spec.money(np.asarray(log.cost, float).tolist())
@@ -213,6 +213,14 @@ def _note_added_margins(today: ModelOrPolicy, log: Log) -> tuple[str, ...]:
     more = f"at most {format_points(margin)} more {log.error_kind.noun} than {model}"
     advice = f"margins add up: to compare with {model}, give it as today's (--today)"
     return (f"today's policy was itself tuned to {more}, and {advice}",)
+
+
+def note_known_today(today: ModelOrPolicy | None, log: Log) -> list[str]:
+    """Return a note on today's policy if it was tuned on queries of the log, on which its figures are counted."""
+    if not isinstance(today, AbstractPolicy) or not (known := overlap(log, today)):
+        return []
+    queries = f"the {count(known.queries, 'query')}" if known.covers_log else count(known.queries, "query")
+    return [f"today's figures are counted on {queries} that it was tuned on, and tend to look better than they are"]
 
 
 def _note_cheaper(differences: TodayDifferences, place: int, log: Log, spec: Spec) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ from rcjax.tuning.replaying.comparing import (
 from rcjax.tuning.replaying.replay import Replay, replay
 from rcjax.tuning.search import make_search
 from rcjax.tuning.seconds_filter import SecondsFilter
-from rcjax.tuning.target_policy import STAYS, TargetPolicy, policy_for_target, single_policy
+from rcjax.tuning.target_policy import STAYS, TargetPolicy, note_known_today, policy_for_target, single_policy
 
 _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models
 _UNSPENT = 0.1  # least unspent share of a budget that gets a note
@@ -409,7 +409,7 @@ def _choose_policy(tuned: Tuned) -> TargetPolicy:
     elif (gain := tuned.unsupported_gain(policy, target)) is not None:
         policy = single_policy(frontier, tuned.log, gain.model, target)
         notes = (*notes, gain.describe(f"points of {tuned.log.error_kind.noun} and money"))
-    notes = (*notes, *note_certain(tuned.log, policy))
+    notes = (*note_known_today(spec.today, tuned.log), *notes, *note_certain(tuned.log, policy))
     limits = (*note_unspent(frontier, policy, target), *note_unsure_limit(frontier, policy, spec))
     notes = (*notes, *limits, *cost_notes, *note_predicted(frontier))
     return TargetPolicy(with_spec(policy, spec), certificate, notes)

@@ -112,7 +112,7 @@ def test_tune_prints_one_json_document(folder):
     assert policy.expected["level"] == 0.9
     verdict, single, last = document["remarks"]
     assert verdict.startswith("use middle alone for ")
-    assert " % of the queries and middle → large for the others: by this log it saves $" in verdict
+    assert " % of the queries and middle → large for the others: by estimate it saves $" in verdict
     assert re.search(
         r"error than large alone, today's \(assumed: give --today\); at worst \(in 9 logs of 10\) [\d.]+ points more$",
         verdict,
@@ -173,6 +173,23 @@ def test_tune_writes_a_policy_that_evaluate_reads(folder, tmp_path):
     assert own.endswith(f"  rcjax evaluate {policy} NEW_LOG.csv\n")  # rcjax check refuses that log
     assert seen["tuned_on_this_log"] is False
     assert json.loads(succeed("evaluate", policy, folder / "train.csv", "--json"))["tuned_on_this_log"] is True
+
+
+def test_few_labels_give_one_error_and_their_number(folder, tmp_path):
+    policy, few = tmp_path / "policy.json", tmp_path / "few.csv"
+    succeed("tune", folder / "train.csv", "--task", "choice", "--no-bands", "--match", "3%", "--out", policy)
+    head, *rows = (folder / "test.csv").read_text().splitlines()
+    cells = [row.split(",") for row in rows]
+    kept = [",".join(row if int(row[0]) % 8 == 0 else [*row[:3], "", *row[4:]]) for row in cells]
+    few.write_text("\n".join([head, *kept]) + "\n")
+    shown = " ".join(succeed("evaluate", policy, few).split())
+    assert "On the same 384 fresh queries (± one standard error; errors estimated from 48 labelled):" in shown
+    assert "Replayed on 384 queries, 48 labelled; (a–b)" in shown
+    seen = json.loads(succeed("evaluate", policy, few, "--json"))
+    today = seen["comparison"]["rivals"][0]
+    assert seen["error"] == pytest.approx(seen["comparison"]["error"])
+    assert seen["single_models"][today["name"]]["error"] == pytest.approx(today["error"])
+    assert "labelled" not in succeed("evaluate", policy, folder / "test.csv")
 
 
 def test_a_frontier_is_written_and_evaluated(folder, tmp_path):

@@ -47,6 +47,21 @@ def test_tune_ends_with_the_policy_and_the_next_command(folder, tmp_path):
     assert "Next: the same command with a target, such as --budget" in whole
 
 
+def test_the_next_step_of_advice_to_keep_todays_is_to_keep_it_or_to_label(folder, tmp_path):
+    """And not to deploy another policy."""
+    tune = ["tune", folder / "train.csv", "--task", "choice", "--no-bands", "--out", tmp_path / "policy.json"]
+    again = "once more queries are logged and labelled, run the same command again"
+    label = "log and label as many queries more as said above, then run the same command again"
+    for target, step in (
+        (["--budget", "240/M", "--today", "large"], f"keep large alone: this log shows nothing better; {again}"),
+        (["--match", "0%"], label),
+        (["--match", "0.1%", "--today", "small"], "keep small alone: this log shows nothing better"),
+    ):
+        out = " ".join(succeed(*tune, *target).split())
+        assert "What to do Keep " in out
+        assert out.rpartition("Next: ")[2] == step
+
+
 def test_an_infeasible_target_is_the_last_line_and_no_advice_precedes_it(folder):
     result = run("tune", folder / "train.csv", "--task", "choice", "--no-bands", "--max-error", "0.1%")
     assert result.exit_code == 1

@@ -71,7 +71,9 @@ def test_the_headline_says_the_worst_case_and_once_that_todays_is_assumed():
         (-0.0098, True, "the same"),
         (0.003, False, "1.1 points more"),
         (-0.02, False, "1.0 points less"),
-        (-0.008, False, "0.8 points more"),  # less error that chance may explain does not count
+        (-0.008, False, "0.8 points more, as a gain that is not shown does not count"),
+        (-0.0004, False, "0.8 points more"),  # the same error, as printed
+        (-0.008, True, "0.2 points more"),
     ):
         how = "95 %" if fresh else "in 9 logs of 10"
         said = beside(more, fresh=fresh).headline(MILLION)
@@ -114,7 +116,7 @@ def test_the_saving_is_the_difference_of_the_printed_bills_with_its_standard_err
 def test_a_cascade_that_gains_nothing_is_not_advised():
     single = Rival("middle", "single", error=0.125, cost=5e-5, error_difference=-0.005, se=0.005)
     cheap = rung(("small", "large"), 1e-5)
-    as_well = "by this log it does as well within chance, for no more money"
+    as_well = "by estimate it does as well within chance, for no more money"
     saves = "small → large would save only $800 of $20,000 a month (4 %), at "
     in_service = replace(beside().rivals[0], name=IN_SERVICE)
     for comparison, advice in (
@@ -129,14 +131,17 @@ def test_a_cascade_that_gains_nothing_is_not_advised():
             "use small → ",
         ),
         (replace(beside(fresh=True), rivals=(*beside().rivals, single)), "use small → large: "),
-        (beside(cost=1.92e-4), f"keep large alone: by this log {saves}"),
+        (beside(cost=1.92e-4), f"keep large alone: by estimate {saves}"),
         (beside(-0.02, cost=1.92e-4), "use small → large: "),
         (beside(-0.002, cost=2e-4), f"keep large alone: {as_well}, and is simpler; small → large would cost the same"),
         (
             replace(beside(), rivals=(replace(in_service, cost=4e-5),)),
             f"keep the policy in service: {as_well}; small → large would cost $5,000 instead of $4,000 a month, at ",
         ),
-        (replace(beside(cost=1.92e-4), rivals=(in_service,)), f"keep the policy in service: by this log {saves}"),
+        (
+            replace(beside(cost=1.92e-4), rivals=(in_service,)),
+            f"keep the policy in service: by estimate {saves}",
+        ),
     ):
         assert advise(cheap, comparison, MONTH).startswith(advice)
     assert advise(rung(("small",), 1e-5), beside(cost=1.92e-4), MONTH).startswith("use small alone: ")
@@ -153,9 +158,26 @@ def test_a_policy_that_saves_and_errs_more_has_a_price_of_an_error_up_to_which_i
             beside(-0.003),
         )
     ]
-    pays = "it pays if one error costs less than $0.0500 (at worst, $"
+    spread = [
+        replace(beside(), rivals=(replace(beside().rivals[0], saving_se=se),)).describe_error_costs()
+        for se in (1e-5, 1e-4)
+    ]
+    pays = "it pays if one error costs less than $0.0500 (at worst, "
+    assert spread == [f"{pays}${(1.5e-4 - 1.645e-5) / (0.003 + 1.2816 * 0.006):.4f})", f"{pays}it saves nothing)"]
+    pays += "$"
     stricter = "a stricter policy would pay $2.00 for each error that it avoids"
     assert said == [f"{pays}0.0140)", f"{pays}0.0117)", stricter, stricter, None]
+
+
+def test_the_error_on_the_queries_tuned_on_is_said_wherever_it_is_not_the_estimate():
+    compared = beside(0.053)  # an error of 17.3 %
+    said = [replace(compared, replayed_error=error).describe_optimism() for error in (0.165, 0.1732, 0.179, None)]
+    flatters = "on these queries it errs on 16.5 %, but was chosen on them"
+    worse = "on these queries it errs on 17.9 %, 5.9 points more than today's: the estimate also uses confidences and "
+    assert said == [flatters, None, f"{worse}answers", None]
+    alone = replace(compared, rivals=(), replayed_error=0.179).describe_optimism()
+    assert alone == "on these queries it errs on 17.9 %: the estimate also uses confidences and answers"
+    assert beside(0.0, 0.0, replayed_error=0.13).describe_optimism() is None  # today's was not chosen by its error
 
 
 def test_more_and_less_follow_the_sign_of_the_figures():

@@ -70,6 +70,18 @@ def test_findings_on_models_that_the_policy_does_not_ask_stand_apart(report):
     assert report.verdict_text in report.to_html()
 
 
+def test_figures_beyond_their_limits_that_chance_explains_are_counted_apart(report):
+    model = dataclasses.replace(report.diagnosis.calibration[0], model=report.asked[0], calibration_p=0.5)
+    pages = []
+    for error in (0.05, 0.071):  # the limit is 5 %
+        calibration = (dataclasses.replace(model, calibration_error=error),)
+        diagnosis = dataclasses.replace(report.diagnosis, calibration=calibration)
+        pages.append(dataclasses.replace(report, diagnosis=diagnosis).to_html())
+    before, after = (page.count("(beyond its limit by chance)") for page in pages)
+    assert after == before + 1
+    assert f"findings are fine, {after} of them beyond the limit by chance</summary>" in pages[1]
+
+
 def test_a_finding_of_the_check_takes_the_place_of_the_one_of_the_diagnosis(report, logs):
     check = rcjax.check_policy(report.policy, logs[1], retuning=False)
     checked = dataclasses.replace(report, check=check)

@@ -82,7 +82,7 @@ def test_the_number_of_labels_that_might_show_a_cheaper_policy():
     found = TodayDifferences(
         np.arange(3.0), np.arange(3.0), np.array([True, True, False]), 0.002 * one, np.array([0.02, 0.01, 1e-9]), 300
     )
-    for differences, margin in ((found, 0.01), (found._replace(error_difference=-0.002 * one), 0.0)):
+    for differences, margin in ((found, 0.01), (found._replace(error_difference=-0.003 * one), 0.0)):
         needed = differences.labels_needed(margin)
         assert differences.cheapest(margin, (needed - 1) / 300) is None
         assert differences.cheapest(margin, needed / 300) == 1
@@ -125,6 +125,26 @@ def test_margins_that_add_up_are_said(log):
     added = f"today's policy was itself tuned to at most 3 points more error than {BEST}, and margins add up"
     assert any(note.startswith(added) for note in again.notes)
     assert not any("margins add up" in note for note in first.notes)
+
+
+@pytest.mark.parametrize("target", [{"match": 0.03}, {"budget": 1e-4}, {"error_cost": 0.001}])
+def test_todays_policy_is_said_to_be_tuned_on_the_same_queries(log, target):
+    today = rcjax.tune(log.take(slice(250)), budget=1.2e-4, intervals=False).policy
+    known = "today's figures are counted on 250 queries that it was tuned on, and tend to look better than they are"
+    assert known in rcjax.tune(log, today=today, intervals=False, **target).notes
+    notes = rcjax.tune(rcjax.sample_log(384, seed=5).select(MODELS), today=today, intervals=False, **target).notes
+    assert not any("that it was tuned on" in note for note in notes)
+
+
+def test_numbers_of_labels_that_nobody_gives_are_not_said(log, monkeypatch):
+    monkeypatch.setattr(TodayDifferences, "labels_needed", lambda *_: np.inf)
+    kept = rcjax.tune(log.take(slice(60)), match=0.01, today=BEST, intervals=False)
+    assert kept.kept.endswith("more labels will hardly show one: allow more, or log cheaper models")
+    one = np.ones(1)
+    found = TodayDifferences(0 * one, one, one > 0, 0.002 * one, 0.01 * one, 300)
+    monkeypatch.undo()
+    assert 300 < found.labels_needed(0.0045) <= 10_000
+    assert found.labels_needed(0.0041) == np.inf
 
 
 @pytest.mark.parametrize("follows", [True, False])

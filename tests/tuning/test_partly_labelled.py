@@ -8,7 +8,8 @@ import pytest
 from helpers.judged_logs import MODELS, judged_log, partly
 
 import rcjax
-from rcjax.model.label_outcomes import take_hand_labelled
+from rcjax.model.label_outcomes import corrected_log, take_hand_labelled
+from rcjax.tuning.replaying.comparing import compare_policy
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -42,6 +43,19 @@ def test_expected_errors_are_those_of_fresh_queries(kind):
     assert np.abs(np.mean(gaps, 0)).max() < 0.035
     if kind == "useless":
         assert np.abs(np.mean(word, 0)).max() > 0.1
+
+
+def test_a_policy_has_one_error_on_a_log_with_few_labels():
+    """Replayed, compared, and checked: labels of models that are not asked help to estimate it, or they do nowhere."""
+    tuned = rcjax.tune(rcjax.sample_log(300, seed=3).select(MODELS), match=0.03, today=MODELS[2], intervals=False)
+    fresh = judged_log(300, 60, "none", seed=1)
+    assert {name for rung in tuned.policy.adjacent_rungs for name in rung.models} == {*MODELS[1:]}
+    beside, replayed = compare_policy(tuned.policy, fresh, MODELS[2]), rcjax.replay(tuned.policy, fresh)
+    check = rcjax.check_policy(tuned.policy, fresh, retuning=False)
+    assert (beside.labelled, compare_policy(tuned.policy, rcjax.sample_log(300, 1), MODELS[2]).labelled) == (60, None)
+    assert [float(replayed.error), check.error.observed] == pytest.approx([beside.error] * 2)
+    assert check.difference.observed == pytest.approx(beside.today.error_difference)
+    assert 1 - np.asarray(corrected_log(fresh).correct)[:, 2].mean() == pytest.approx(beside.today.error)
 
 
 def without_labels_of_first(log):

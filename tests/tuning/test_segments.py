@@ -109,7 +109,7 @@ def test_a_replay_answers_each_segment_by_its_own_cascade(log, tuned):
 
 
 def test_the_advice_names_the_column_and_not_an_order_that_no_query_takes(tuned):
-    assert tuned.advice.startswith("use cascades by kind: by this log it ")
+    assert tuned.advice.startswith("use cascades by kind: by estimate it ")
     assert "for the target cascades by kind: " in tuned.describe()
 
 

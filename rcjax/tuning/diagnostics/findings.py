@@ -103,6 +103,13 @@ class Finding:
         """Name of the kind."""
         return self.kind.name
 
+    @property
+    def is_by_chance(self) -> bool:
+        """Whether the figure is beyond its limit, and fine all the same, as chance explains it."""
+        limit, worse = self.kind.limits
+        is_beyond = limit < self.figure < math.inf if worse > limit else self.figure < limit
+        return self.verdict == "fine" and is_beyond
+
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the finding and of its kind as one object."""
         document = dataclasses.asdict(self)

@@ -37,6 +37,7 @@ from rcjax.model.goodness_of_fit.two_samples import (
     distribution_change,
     rise_of_mean,
 )
+from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.bills import Bill
 from rcjax.policy.comparison import recorded_comparison
 from rcjax.policy.error_kind import ERRORS, ErrorKind, penalised, recorded_error_kind
@@ -272,7 +273,7 @@ def check_policy(
     log = unseen
     carried, new, judged = carried_log(policy), log.select(policy.models), _judged_queries(policy, log)
     old, weeks = carried.select(policy.models), Weeks.of(new)
-    figures = _gather_figures(policy, carried.comparable.select(policy.models), new.take(judged), log.take(judged))
+    figures = _gather_figures(policy, carried.comparable.select(policy.models), log.take(judged))
     looks = looks or (1 if weeks.end is None else WEEKLY)
     separate = separate_looks(looks)
     last_look = _look_at_windows(figures, Weeks(weeks.ago[judged], weeks.end), separate, log.error_kind)
@@ -426,11 +427,13 @@ class _QueryFigures:
         return PrimaryFigures(error, self.money_baseline.compare(self.money[rows], self.money[earlier]), difference)
 
 
-def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _QueryFigures:
+def _gather_figures(policy: AbstractPolicy, old: Log, log: Log) -> _QueryFigures:
     """Replay a policy on the queries that it carries and on a fresh log, and make the baselines.
 
-    `old` and `new` have the models of the policy; `log` is the fresh log with all models, for today's.
+    `old` are the carried queries, with the models of the policy; `log` is the fresh log with all models, by which
+    missing labels are estimated.
     """
+    new = corrected_log(log).select(policy.models)
     before, now = replay_queries(policy, old), replay_queries(policy, new)
     trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))
     spec = recorded_tuning(policy).spec

@@ -21,7 +21,7 @@ import numpy as np
 from rcjax._base.figures import Z_ONE_SIDED_95, choose_unit, count, describe_points, percent
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
-from rcjax.model.label_outcomes import corrected_log, expected_log
+from rcjax.model.label_outcomes import corrected_log, expected_log, is_fully_labelled
 from rcjax.policy.comparison import IN_SERVICE, Comparison, Rival, Role
 from rcjax.policy.error_kind import ERRORS, ErrorKind, penalised
 from rcjax.policy.ladder import Ladder, penalty
@@ -144,7 +144,7 @@ def take_shared_queries(log: Log, subjects: Sequence[ModelOrPolicy]) -> Log:
 
     Raises LogError if the log lacks a model, or no query has the answers of all models.
     """
-    log = _select_models(corrected_log(log), subjects)
+    log = _select_models(corrected_log(log), subjects)  # corrected by all models: one error for a policy everywhere
     return log if log.complete.all() else log.take(log.complete)
 
 
@@ -242,7 +242,9 @@ def compare_policy(
     subjects: dict[Role, ModelOrPolicy] = {"today": today}
     if single not in (today, _only_model(policy)):
         subjects["single"] = single
-    shared = take_shared_queries(log.comparable, [policy, *subjects.values()])
+    compared = [policy, *subjects.values()]
+    shared, part = take_shared_queries(log.comparable, compared), _select_models(log.comparable, compared)
+    labelled = None if is_fully_labelled(part) else int((part.labelled.any(1) & part.complete).sum())
     losses_of = QueryLosses.of if tuned else QueryLosses.in_service
     losses = losses_of(policy, shared)
     error, cost = _expected(policy) if tuned else losses.means
@@ -260,7 +262,7 @@ def compare_policy(
     rivals = tuple(rival(role, subject) for role, subject in subjects.items())
     price, replayed = _abstain_price(policy) or None, losses.means[0] if tuned else None
     figures = error, cost, shared.n_queries, not tuned, rivals
-    return Comparison(*figures, abstain_price=price, replayed_error=replayed)
+    return Comparison(*figures, abstain_price=price, replayed_error=replayed, labelled=labelled)
 
 
 def _expected(policy: AbstractPolicy) -> tuple[float, float]:
