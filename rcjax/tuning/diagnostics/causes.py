@@ -1,10 +1,10 @@
-"""The cause that a log shows for a deviation, and the single model that is better: what a decision says first."""
+"""The changes of each model, the cause that a log shows for a deviation, and the single model that is better."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
 from statistics import NormalDist
 from typing import NamedTuple
@@ -12,18 +12,177 @@ from typing import NamedTuple
 import numpy as np
 
 from rcjax._base.figures import format_number, percent
-from rcjax.logs.errors import join_names
+from rcjax.logs.errors import LogError, join_names
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import find_inverted
 from rcjax.logs.prices import price_factors
+from rcjax.model.calibration import expected_calibration_error
+from rcjax.model.goodness_of_fit.two_samples import (
+    Change,
+    SampleMean,
+    calibration_change,
+    distribution_change,
+    rise_of_mean,
+)
 from rcjax.policy.comparison import Comparison, describe_gap
+from rcjax.policy.error_kind import ErrorKind
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import recorded_tuning
 from rcjax.tuning.diagnostics.decision import KEPT, PolicyDecision
-from rcjax.tuning.diagnostics.findings import ALARM
+from rcjax.tuning.diagnostics.findings import ALARM, FINDING_KINDS, Finding, confidence_finding, look_p_value
+from rcjax.tuning.diagnostics.weeks import MAX_CONFIDENCES, Weeks
 from rcjax.tuning.replaying.comparing import compare_policy, list_models, name_today
+from rcjax.tuning.replaying.walk import calibrated_confidence
 
 _DEARER, _ALIKE = 1.1, 1.25  # least factor of all costs, and most ratio of two factors, for a rise of all costs alike
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelChange:
+    """Figures of one model on a fresh log, and on the queries tuned on."""
+
+    model: str
+    """Name of the model."""
+    answers: int
+    """Number of labelled answers of the fresh log."""
+    accuracy: float
+    """Share of right answers."""
+    accuracy_tuned: float
+    """Share of right answers on the queries tuned on."""
+    confidence: float
+    """Mean calibrated confidence."""
+    calibration_error: float
+    """Expected calibration error."""
+    calibration_error_tuned: float
+    """Expected calibration error on the queries tuned on."""
+    calibration_p: float
+    """p-value of the change of calibration."""
+    distance: float
+    """Distance of the raw confidences from the raw confidences on the queries tuned on: √CvM."""
+    distance_p: float
+    """p-value of the distance."""
+    median: float
+    """Median of the raw confidences, as a probability."""
+    median_tuned: float
+    """Median of the raw confidences on the queries tuned on."""
+    error_p: float
+    """One-sided p-value of the rise of its error, at one look."""
+
+    def findings(self, error_kind: ErrorKind) -> Iterator[Finding]:
+        """Yield the findings on a change of the calibration and of the distribution of confidences."""
+        name = self.model
+        accuracy, before, confidence = map(percent, (self.accuracy, self.accuracy_tuned, self.confidence))
+        means = f"its {error_kind.success} is {accuracy} ({before} when tuned), where its confidence says {confidence}"
+        off = f"{percent(self.calibration_error)}, {percent(self.calibration_error_tuned)} on queries tuned on"
+        worse = self.calibration_error > self.calibration_error_tuned  # a better calibration is no alarm
+        yield FINDING_KINDS["calibration error"].finding(
+            name,
+            self.calibration_error,
+            f"the calibration error of {name} is {off}: {means}",
+            p_value=self.calibration_p if worse else 1.0,
+        )
+        yield confidence_finding(name, Change(self.distance, self.distance_p), (self.median_tuned, self.median))
+
+    def describe(self, noun: str) -> str:
+        """Describe the change of the model in words; `noun` is the kind of error."""
+        errors = f"{100 * (1 - self.accuracy_tuned):.0f} → {100 * (1 - self.accuracy):.0f} %"
+        same = abs(self.accuracy - self.accuracy_tuned) < FINDING_KINDS["error"].limits.doubtful
+        return "its raw confidences" if same else f"{noun} {errors}"
+
+
+def compare_models(
+    policy: AbstractPolicy, old: Log, new: Log, unalarmed: np.ndarray, weeks: Weeks
+) -> tuple[ModelChange, ...]:
+    """Compare each model in the window with the carried queries and the weeks without an alarm."""
+    before, now = _take_answers(policy, old), _take_answers(policy, new.take(weeks.in_window))
+    if unalarmed.any():
+        parts = before, _take_answers(policy, new.take(unalarmed))
+        before = _ModelAnswers(*(np.concatenate(columns, -1) for columns in zip(*parts, strict=True)))
+    place = weeks.name_window(new.source)
+    return tuple(_compare_model(name, before, now, j, place) for j, name in enumerate(policy.models))
+
+
+class _ModelAnswers(NamedTuple):
+    """The answers of the k models of a policy to the n queries of a log."""
+
+    logprob: np.ndarray  # (k, n) in single precision, as policies carry them
+    confidence: np.ndarray  # (k, n) calibrated confidence
+    correct: np.ndarray  # (k, n) whether the answer is right, or its score
+    labelled: np.ndarray  # (k, n) bool: the answer has a label
+    answered: np.ndarray  # (k, n) bool: there is an answer
+
+
+def _take_answers(policy: AbstractPolicy, log: Log) -> _ModelAnswers:
+    """Take the answers of a log with the models of a policy, in the order of the log."""
+    logprob = np.asarray(log.logprob).T
+    carried = logprob.astype(np.float32)
+    calibrations = [policy.calibrations[name] for name in log.models]
+    confidence = calibrated_confidence(calibrations, carried.astype(logprob.dtype))
+    columns = np.asarray(log.correct, float).T, log.labelled.T, np.asarray(log.answered).T
+    return _ModelAnswers(carried, confidence, *columns)
+
+
+def _compare_model(name: str, old: _ModelAnswers, new: _ModelAnswers, j: int, source: str) -> ModelChange:
+    labelled = [(side.confidence[j, side.labelled[j]], side.correct[j, side.labelled[j]]) for side in (old, new)]
+    if min(len(right) for _, right in labelled) < 2:
+        raise LogError(f"{source}: fewer than two answers of {name} with a label: log more")
+    (phi_before, right_before), (phi, right) = labelled
+    rng = np.random.default_rng(0)
+    raw_before, raw = (_draw_confidences(rng, side.logprob[j, side.answered[j]]) for side in (old, new))
+    distance = distribution_change(raw_before, raw)
+    return ModelChange(
+        model=name,
+        answers=len(right),
+        accuracy=float(right.mean()),
+        accuracy_tuned=float(right_before.mean()),
+        confidence=float(phi.mean()),
+        calibration_error=expected_calibration_error(phi, right),
+        calibration_error_tuned=expected_calibration_error(phi_before, right_before),
+        calibration_p=calibration_change(*labelled).p_value,
+        distance=distance.figure,
+        distance_p=distance.p_value,
+        median=math.exp(np.median(raw)),
+        median_tuned=math.exp(np.median(raw_before)),
+        error_p=rise_of_mean(SampleMean.estimate(1 - right_before), SampleMean.estimate(1 - right))[1],
+    )
+
+
+def _draw_confidences(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
+    return values if len(values) <= MAX_CONFIDENCES else rng.choice(values, MAX_CONFIDENCES, replace=False)
+
+
+def changed_models(
+    policy: AbstractPolicy,
+    moved: Sequence[ModelChange],
+    followed: Mapping[str, float] | None,
+    *,
+    error_alarm: bool,
+    looks: float,
+) -> list[ModelChange]:
+    """Return the models whose change may explain the primary figures, of those with moved confidences or calibration.
+
+    A model counts if its error has risen by more than chance explains; after an alarm of an error, also if its error
+    has not fallen. Only models of the rungs in use count, and today's, unless all models of the policy have moved.
+
+    Args:
+        policy: the policy.
+        moved: the models whose calibration or confidences have changed by more than chance explains.
+        followed: `PolicyCheck.followed`.
+        error_alarm: whether an error raised an alarm.
+        looks: number of separate looks in a year.
+    """
+    worse = [
+        row
+        for row in moved
+        if look_p_value(row.error_p, looks) < ALARM or (error_alarm and row.accuracy <= row.accuracy_tuned)
+    ]
+    if len(worse) == len(policy.models):
+        return worse
+    today, rungs = recorded_tuning(policy).spec.today, policy.adjacent_rungs
+    if followed is not None:
+        rungs = policy.rungs[int(followed["low"]) : math.ceil(followed["high"]) + 1]
+    asked = {*(name for rung in rungs for name in rung.models), *(() if today is None else list_models(today))}
+    return [row for row in worse if row.model in asked]
 
 
 class Cause(NamedTuple):

@@ -16,7 +16,6 @@ changed, the share of logs, or of years of looks, with an alarm is at most its l
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -29,14 +28,6 @@ from rcjax._core.batching import as_json_values
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import carried_log
 from rcjax.logs.log import Log
-from rcjax.model.calibration import expected_calibration_error
-from rcjax.model.goodness_of_fit.two_samples import (
-    Change,
-    SampleMean,
-    calibration_change,
-    distribution_change,
-    rise_of_mean,
-)
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.bills import Bill
 from rcjax.policy.comparison import recorded_comparison
@@ -44,7 +35,14 @@ from rcjax.policy.error_kind import ERRORS, ErrorKind, penalised, recorded_error
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, recorded_count, recorded_tuning
 from rcjax.tuning.certify import Overlap, overlap
-from rcjax.tuning.diagnostics.causes import changed_prices, explain_decision, find_cause
+from rcjax.tuning.diagnostics.causes import (
+    ModelChange,
+    changed_models,
+    changed_prices,
+    compare_models,
+    explain_decision,
+    find_cause,
+)
 from rcjax.tuning.diagnostics.decision import (
     DecisionGrounds,
     PolicyDecision,
@@ -54,7 +52,6 @@ from rcjax.tuning.diagnostics.decision import (
 )
 from rcjax.tuning.diagnostics.findings import (
     ALARM,
-    FINDING_KINDS,
     PRIMARY,
     WEEKLY,
     WINDOW,
@@ -65,12 +62,11 @@ from rcjax.tuning.diagnostics.findings import (
     PrimaryFigures,
     assess_sample,
     assess_together,
-    confidence_finding,
     look_p_value,
     separate_looks,
     worst_verdict,
 )
-from rcjax.tuning.diagnostics.weeks import MAX_CONFIDENCES, CheckWindow, Weeks, in_order, last_weeks
+from rcjax.tuning.diagnostics.weeks import CheckWindow, Weeks, in_order, last_weeks
 from rcjax.tuning.replaying.comparing import (
     QueryLosses,
     decides_alike,
@@ -80,64 +76,11 @@ from rcjax.tuning.replaying.comparing import (
     take_shared_queries,
 )
 from rcjax.tuning.replaying.replay import LadderReplay, Stream, replay_queries
-from rcjax.tuning.replaying.walk import calibrated_confidence, require_complete
+from rcjax.tuning.replaying.walk import require_complete
 from rcjax.tuning.retuning_gain import why_untested
 from rcjax.tuning.tune import retune
 
 _MIN_QUERIES_FOR_DRIFT = 20  # queries below which neither a drift nor a kept promise is certain
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelChange:
-    """Figures of one model on a fresh log, and on the queries tuned on."""
-
-    model: str
-    """Name of the model."""
-    answers: int
-    """Number of labelled answers of the fresh log."""
-    accuracy: float
-    """Share of right answers."""
-    accuracy_tuned: float
-    """Share of right answers on the queries tuned on."""
-    confidence: float
-    """Mean calibrated confidence."""
-    calibration_error: float
-    """Expected calibration error."""
-    calibration_error_tuned: float
-    """Expected calibration error on the queries tuned on."""
-    calibration_p: float
-    """p-value of the change of calibration."""
-    distance: float
-    """Distance of the raw confidences from the raw confidences on the queries tuned on: √CvM."""
-    distance_p: float
-    """p-value of the distance."""
-    median: float
-    """Median of the raw confidences, as a probability."""
-    median_tuned: float
-    """Median of the raw confidences on the queries tuned on."""
-    error_p: float
-    """One-sided p-value of the rise of its error, at one look."""
-
-    def findings(self, error_kind: ErrorKind) -> Iterator[Finding]:
-        """Yield the findings on a change of the calibration and of the distribution of confidences."""
-        name = self.model
-        accuracy, before, confidence = map(percent, (self.accuracy, self.accuracy_tuned, self.confidence))
-        means = f"its {error_kind.success} is {accuracy} ({before} when tuned), where its confidence says {confidence}"
-        off = f"{percent(self.calibration_error)}, {percent(self.calibration_error_tuned)} on queries tuned on"
-        worse = self.calibration_error > self.calibration_error_tuned  # a better calibration is no alarm
-        yield FINDING_KINDS["calibration error"].finding(
-            name,
-            self.calibration_error,
-            f"the calibration error of {name} is {off}: {means}",
-            p_value=self.calibration_p if worse else 1.0,
-        )
-        yield confidence_finding(name, Change(self.distance, self.distance_p), (self.median_tuned, self.median))
-
-    def describe(self, noun: str) -> str:
-        """Describe the change of the model in words; `noun` is the kind of error."""
-        errors = f"{100 * (1 - self.accuracy_tuned):.0f} → {100 * (1 - self.accuracy):.0f} %"
-        same = abs(self.accuracy - self.accuracy_tuned) < FINDING_KINDS["error"].limits.doubtful
-        return "its raw confidences" if same else f"{noun} {errors}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,14 +222,20 @@ def check_policy(
     last_look = _look_at_windows(figures, Weeks(weeks.ago[judged], weeks.end), separate, log.error_kind)
     window = new.take(weeks.in_window)
     unalarmed = np.isin(weeks.ago, last_look.joined_weeks)
-    models = _model_changes(policy, old, new, unalarmed, weeks)
+    models = compare_models(policy, old, new, unalarmed, weeks)
     secondary = assess_together((finding for model in models for finding in model.findings(log.error_kind)), separate)
     sample = assess_sample(recent, policy.models)
     if replacement is None and retuning:
         replacement = _assess_retuned(policy, recent, seed)
     grounds = _gather_grounds(policy, last_look, looks, window, sample, old.n_queries)
     moved = {finding.subject for finding in secondary if finding.verdict == "bad"}
-    changed = _changed_models(policy, [row for row in models if row.model in moved], last_look, separate)
+    changed = changed_models(
+        policy,
+        [row for row in models if row.model in moved],
+        last_look.followed,
+        error_alarm=any(finding.verdict == "bad" and finding.kind.unit == "points" for finding in last_look.primary),
+        looks=separate,
+    )
     described = [(row.model, row.describe(log.error_kind.noun)) for row in changed]
     is_dearer = look_p_value(last_look.cost_as_tuned.p_value, separate) < ALARM
     cause = find_cause(policy, last_weeks(unseen), described, is_dearer=is_dearer)
@@ -309,34 +258,6 @@ def check_policy(
         unlabelled=grounds.unlabelled,
         error_kind=log.error_kind,
     )
-
-
-def _changed_models(
-    policy: AbstractPolicy, moved: Sequence[ModelChange], look: _LastLook, looks: float
-) -> list[ModelChange]:
-    """Return the models whose change may explain the primary figures, of those with moved confidences or calibration.
-
-    A model counts if its error has risen by more than chance explains; after an alarm of an error, also if its error
-    has not fallen. Only models of the rungs in use count, and today's, unless all models of the policy have moved.
-
-    Args:
-        policy: the policy.
-        moved: the models whose calibration or confidences have changed by more than chance explains.
-        look, looks: the last look, and the number of separate looks in a year.
-    """
-    alarmed = {finding.name for finding in look.primary if finding.verdict == "bad"} - {"cost", "budget"}
-    worse = [
-        row
-        for row in moved
-        if look_p_value(row.error_p, looks) < ALARM or (alarmed and row.accuracy <= row.accuracy_tuned)
-    ]
-    if len(worse) == len(policy.models):
-        return worse
-    today, rungs = recorded_tuning(policy).spec.today, policy.adjacent_rungs
-    if look.followed is not None:
-        rungs = policy.rungs[int(look.followed["low"]) : math.ceil(look.followed["high"]) + 1]
-    asked = {*(name for rung in rungs for name in rung.models), *(() if today is None else list_models(today))}
-    return [row for row in worse if row.model in asked]
 
 
 def _gather_grounds(
@@ -559,67 +480,6 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, erro
         followed = Stream(*(column[rows] for column in figures.stream)).to_json() | figures.as_tuned
         followed["error"] = compared.error.observed
     return _LastLook(compared, cost, primary, joined, alarms, weeks_since, followed)
-
-
-def _model_changes(
-    policy: AbstractPolicy, old: Log, new: Log, unalarmed: np.ndarray, weeks: Weeks
-) -> tuple[ModelChange, ...]:
-    """Compare each model in the window with the carried queries and the weeks without an alarm."""
-    before, now = _take_answers(policy, old), _take_answers(policy, new.take(weeks.in_window))
-    if unalarmed.any():
-        parts = before, _take_answers(policy, new.take(unalarmed))
-        before = _ModelAnswers(*(np.concatenate(columns, -1) for columns in zip(*parts, strict=True)))
-    place = weeks.name_window(new.source)
-    return tuple(_compare_model(name, before, now, j, place) for j, name in enumerate(policy.models))
-
-
-class _ModelAnswers(NamedTuple):
-    """The answers of the k models of a policy to the n queries of a log."""
-
-    logprob: np.ndarray  # (k, n) in single precision, as policies carry them
-    confidence: np.ndarray  # (k, n) calibrated confidence
-    correct: np.ndarray  # (k, n) whether the answer is right, or its score
-    labelled: np.ndarray  # (k, n) bool: the answer has a label
-    answered: np.ndarray  # (k, n) bool: there is an answer
-
-
-def _take_answers(policy: AbstractPolicy, log: Log) -> _ModelAnswers:
-    """Take the answers of a log with the models of a policy, in the order of the log."""
-    logprob = np.asarray(log.logprob).T
-    carried = logprob.astype(np.float32)
-    calibrations = [policy.calibrations[name] for name in log.models]
-    confidence = calibrated_confidence(calibrations, carried.astype(logprob.dtype))
-    columns = np.asarray(log.correct, float).T, log.labelled.T, np.asarray(log.answered).T
-    return _ModelAnswers(carried, confidence, *columns)
-
-
-def _compare_model(name: str, old: _ModelAnswers, new: _ModelAnswers, j: int, source: str) -> ModelChange:
-    labelled = [(side.confidence[j, side.labelled[j]], side.correct[j, side.labelled[j]]) for side in (old, new)]
-    if min(len(right) for _, right in labelled) < 2:
-        raise LogError(f"{source}: fewer than two answers of {name} with a label: log more")
-    (phi_before, right_before), (phi, right) = labelled
-    rng = np.random.default_rng(0)
-    raw_before, raw = (_draw_confidences(rng, side.logprob[j, side.answered[j]]) for side in (old, new))
-    distance = distribution_change(raw_before, raw)
-    return ModelChange(
-        model=name,
-        answers=len(right),
-        accuracy=float(right.mean()),
-        accuracy_tuned=float(right_before.mean()),
-        confidence=float(phi.mean()),
-        calibration_error=expected_calibration_error(phi, right),
-        calibration_error_tuned=expected_calibration_error(phi_before, right_before),
-        calibration_p=calibration_change(*labelled).p_value,
-        distance=distance.figure,
-        distance_p=distance.p_value,
-        median=math.exp(np.median(raw)),
-        median_tuned=math.exp(np.median(raw_before)),
-        error_p=rise_of_mean(SampleMean.estimate(1 - right_before), SampleMean.estimate(1 - right))[1],
-    )
-
-
-def _draw_confidences(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
-    return values if len(values) <= MAX_CONFIDENCES else rng.choice(values, MAX_CONFIDENCES, replace=False)
 
 
 def _remarks(policy: AbstractPolicy, log: Log, shared: Overlap, replacement: Replacement | None) -> Iterator[str]:

@@ -11,6 +11,7 @@ from rcjax.policy.error_kind import ERRORS
 from rcjax.policy.ladder import Queries
 from rcjax.policy.spec import Spec
 from rcjax.tuning.cross_validation import Gain
+from rcjax.tuning.diagnostics.causes import ModelChange
 from rcjax.tuning.diagnostics.decision import DecisionGrounds, LimitSaving, Replacement, decide
 from rcjax.tuning.diagnostics.diagnosis import ModelCalibration, Promise
 from rcjax.tuning.diagnostics.findings import (
@@ -21,7 +22,7 @@ from rcjax.tuning.diagnostics.findings import (
     assess_together,
     separate_looks,
 )
-from rcjax.tuning.diagnostics.policy_check import ModelChange, _LastLook
+from rcjax.tuning.diagnostics.policy_check import _LastLook
 from rcjax.tuning.diagnostics.weeks import Weeks
 from rcjax.tuning.retuning_gain import RetuningGain
 
