@@ -86,7 +86,7 @@ def test_the_number_of_labels_that_might_show_a_cheaper_policy():
         needed = differences.labels_needed(margin)
         assert differences.cheapest(margin, (needed - 1) / 300) is None
         assert differences.cheapest(margin, needed / 300) == 1
-    assert found.labels_needed(0.0021) == np.inf
+    assert found.labels_needed(0.0021) == found.labels_needed(0.0035) == np.inf  # more than 10,000
     assert found.labels_needed(0.001) is None
     assert found.cheapest(0.01) is None
     assert found.position[found.cheapest(0.02)] == 1.0
@@ -140,11 +140,6 @@ def test_numbers_of_labels_that_nobody_gives_are_not_said(log, monkeypatch):
     monkeypatch.setattr(TodayDifferences, "labels_needed", lambda *_: np.inf)
     kept = rcjax.tune(log.take(slice(60)), match=0.01, today=BEST, intervals=False)
     assert kept.kept.endswith("more labels will hardly show one: allow more, or log cheaper models")
-    one = np.ones(1)
-    found = TodayDifferences(0 * one, one, one > 0, 0.002 * one, 0.01 * one, 300)
-    monkeypatch.undo()
-    assert 300 < found.labels_needed(0.0045) <= 10_000
-    assert found.labels_needed(0.0041) == np.inf
 
 
 @pytest.mark.parametrize("follows", [True, False])
