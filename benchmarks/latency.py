@@ -25,7 +25,7 @@ from benchmarks import record
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import markdown, progress
 from rcjax.policy.spec import SecondsLimit, Target
-from rcjax.tuning.seconds_filter import SecondsFilter
+from rcjax.tuning.search import SecondsFilter
 
 TUNED_ON = 300
 

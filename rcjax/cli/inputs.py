@@ -371,10 +371,10 @@ def read_pair(log: Path, test: Path | None, **options: Any) -> tuple[Log, Log | 
 
 def sort_by_time(log: Log, path: Path) -> Log:
     """Sort the queries of a log by the column time of its file, if there is one, as a policy follows its bill."""
+    from rcjax.logs.log import sort_by_time
     from rcjax.logs.reading import with_times
-    from rcjax.tuning.diagnostics.weeks import in_order
 
-    return dataclasses.replace(in_order(with_times(log, path)), time=None)
+    return dataclasses.replace(sort_by_time(with_times(log, path)), time=None)
 
 
 # Files of `rcjax tune`, and logs for them.

@@ -345,6 +345,24 @@ class Log(Cells):
         return dataclasses.replace(part, cost=jax.device_put(mean_cost(part.query_cost, part.answered)))
 
 
+def sort_by_time(log: Log) -> Log:
+    """Return a log with its queries in the order of their times; parts of a log may come in any order."""
+    return log if log.time is None else log.take(np.argsort(np.asarray(log.time, float), kind="stable"))
+
+
+def sort_by_name(log: Log) -> Log:
+    """Return a log with its queries in the order of their names, shorter names first: random draws then depend on them.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(300, seed=0)
+    >>> sort_by_name(log) is log, sort_by_name(log.take(range(299, -1, -1))).queries == log.queries
+    (True, True)
+    """
+    names = [str(query) for query in log.queries]
+    order = sorted(range(len(names)), key=lambda row: (len(names[row]), names[row]))
+    return log if order == [*range(len(names))] else log.take(order)
+
+
 def mean_cost(query_cost: ArrayLike, answered: ArrayLike) -> np.ndarray:
     """Return each model's mean cost over its answers; an exact sum makes it independent of the order of rows."""
     counts = np.asarray(answered).sum(axis=0)

@@ -72,19 +72,6 @@ def draw_enough(rows: np.ndarray) -> np.ndarray:
     return np.sort(np.random.default_rng(0).permutation(rows)[:ENOUGH_QUERIES])
 
 
-def sort_by_name(log: Log) -> Log:
-    """Return a log with its queries in the order of their names, shorter names first: random draws then depend on them.
-
-    >>> import rcjax
-    >>> log = rcjax.sample_log(300, seed=0)
-    >>> sort_by_name(log) is log, sort_by_name(log.take(range(299, -1, -1))).queries == log.queries
-    (True, True)
-    """
-    names = [str(query) for query in log.queries]
-    order = sorted(range(len(names)), key=lambda row: (len(names[row]), names[row]))
-    return log if order == [*range(len(names))] else log.take(order)
-
-
 def impute_query_cost(log: Log) -> np.ndarray:
     """Return the money of each answer, or the mean money of its model if the answer is missing: (n, k).
 

@@ -9,14 +9,14 @@ import numpy as np
 
 from rcjax._core.batching import map_in_threads
 from rcjax.logs.kept_sample import carried_mask, with_carried_queries
-from rcjax.logs.log import Log
+from rcjax.logs.log import Log, sort_by_name
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, average_equal_answers, corrected_log, deal_folds
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, Tuning, recorded_count, recorded_tuning
 from rcjax.solving.frontier.frontier import make_frontier
 from rcjax.solving.frontier.points import LossTerms, Points, Policies, policies_from_rules
-from rcjax.tuning.cross_validation import ENOUGH_QUERIES, Gain, sort_by_name
+from rcjax.tuning.cross_validation import ENOUGH_QUERIES, Gain
 from rcjax.tuning.replaying.replay import replay_queries
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
 from rcjax.tuning.search import make_search

@@ -17,7 +17,7 @@ from rcjax._base.codec import Record, takes, to_json_value
 from rcjax._base.figures import Money, count, percent
 from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning, join_names, suggest_name, warn_caller
 from rcjax.logs.kept_sample import carried_log, with_carried_queries
-from rcjax.logs.log import Log
+from rcjax.logs.log import Log, sort_by_name
 from rcjax.logs.oddities import MAX_CERTAIN, MIN_QUERIES, describe_doubts, describe_oddities, odd_budget
 from rcjax.logs.prices import reprice
 from rcjax.model.calibrated_models import FittedModel
@@ -42,7 +42,6 @@ from rcjax.tuning.cross_validation import (
     CrossValidation,
     held_out_confidence,
     sample_queries,
-    sort_by_name,
 )
 from rcjax.tuning.replaying.comparing import (
     ModelOrPolicy,
@@ -53,8 +52,7 @@ from rcjax.tuning.replaying.comparing import (
     single_model_errors,
 )
 from rcjax.tuning.replaying.replay import Replay, replay
-from rcjax.tuning.search import make_search
-from rcjax.tuning.seconds_filter import SecondsFilter
+from rcjax.tuning.search import SecondsFilter, make_search
 from rcjax.tuning.target_policy import STAYS, TargetPolicy, note_known_today, policy_for_target, single_policy
 
 _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models

@@ -18,12 +18,12 @@ from rcjax.tuning.cross_validation import CandidateSet
 from rcjax.tuning.replaying.walk import loss_terms_on_log
 from rcjax.tuning.search import (
     LabelSearch,
+    SecondsFilter,
     add_optimism,
     estimate_blending,
     make_search,
     take_training_rows,
 )
-from rcjax.tuning.seconds_filter import SecondsFilter
 
 pytestmark = pytest.mark.usefixtures("float64")
 

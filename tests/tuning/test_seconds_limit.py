@@ -12,7 +12,7 @@ from rcjax.logs import LogError, OddLogWarning
 from rcjax.policy.spec import SecondsLimit
 from rcjax.solving.frontier.frontier import InfeasibleError
 from rcjax.solving.frontier.points import Policies
-from rcjax.tuning.seconds_filter import SecondsFilter
+from rcjax.tuning.search import SecondsFilter
 
 pytestmark = pytest.mark.usefixtures("float64")
 SURE = {"intervals": False}

@@ -27,7 +27,7 @@ from rcjax._base.figures import Money, percent
 from rcjax._core.batching import as_json_values
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import carried_log
-from rcjax.logs.log import Log
+from rcjax.logs.log import Log, sort_by_time
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.bills import Bill
 from rcjax.policy.comparison import recorded_comparison
@@ -66,7 +66,7 @@ from rcjax.tuning.diagnostics.findings import (
     separate_looks,
     worst_verdict,
 )
-from rcjax.tuning.diagnostics.weeks import CheckWindow, Weeks, in_order, last_weeks
+from rcjax.tuning.diagnostics.weeks import CheckWindow, Weeks, last_weeks
 from rcjax.tuning.replaying.comparing import (
     QueryLosses,
     decides_alike,
@@ -212,7 +212,7 @@ def check_policy(
     (False, 6, 300)
     """
     shared = _require_fresh(policy, log)
-    recent, unseen = last_weeks(log), in_order(shared.leave_out(log))  # `rcjax retune` takes `recent`
+    recent, unseen = last_weeks(log), sort_by_time(shared.leave_out(log))  # `rcjax retune` takes `recent`
     log = unseen
     carried, new, judged = carried_log(policy), log.select(policy.models), _judged_queries(policy, log)
     old, weeks = carried.select(policy.models), Weeks.of(new)

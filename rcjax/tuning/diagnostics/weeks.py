@@ -22,7 +22,7 @@ from rcjax._core.batching import as_json_values
 from rcjax.logs.checked_rows import read_times
 from rcjax.logs.errors import LogError, join_names
 from rcjax.logs.kept_sample import carried_log
-from rcjax.logs.log import Log
+from rcjax.logs.log import Log, sort_by_time
 from rcjax.logs.sources import load_table, name_source
 from rcjax.model.goodness_of_fit.two_samples import SampleMean, distribution_change, rise_of_mean
 from rcjax.policy.bills import MAX_COST_RATIO
@@ -143,14 +143,9 @@ def last_weeks(log: Log) -> Log:
     >>> last_weeks(log).n_queries
     56
     """
-    log = in_order(log)
+    log = sort_by_time(log)
     recent = Weeks.of(log).in_window
     return log if recent.all() else log.take(recent)
-
-
-def in_order(log: Log) -> Log:
-    """Sort the queries of a log by time: rotated parts of a log may come in any order."""
-    return log if log.time is None else log.take(np.argsort(np.asarray(log.time, float), kind="stable"))
 
 
 _COLUMNS = ("query", "model", "logprob", "cost", "input_tokens", "output_tokens", "shadow", "error", "time")

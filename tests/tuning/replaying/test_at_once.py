@@ -9,7 +9,7 @@ import rcjax
 from rcjax.policy import Calibration, Policy, Rule
 from rcjax.policy.decisions import Agreement
 from rcjax.policy.spec import SecondsLimit
-from rcjax.tuning.seconds_filter import SecondsFilter
+from rcjax.tuning.search import SecondsFilter
 
 NAMES = ("small", "other", "large")
 SECONDS = {"small": 1.0, "other": 1.5, "large": 2.0}
