@@ -333,7 +333,8 @@ def retune(
         replacement, check_document = _assess_retuning(old, retuned, every_week, fresh, log or ())
         has_old_models = set(old.models) <= set(fresh.models)
         replays = {"before": replay_on(old, fresh) if has_old_models else None, "after": replay_on(new, fresh)}
-    grounds = _Grounds.of(replacement, check_document, fresh)
+    renewed = not log and reading.prices is not None and _has_new_prices(old, reading.prices)
+    grounds = _Grounds.of(replacement, check_document, fresh, renewed=renewed)
     written_to, problem = (None, None) if out is None else grounds.write(new, out, anyway=anyway)
     remarks = [*retuned.notes, *(grounds.reasons if check_document is None and problem is None else ())]
     if out and problem is None and written_to is None:
@@ -412,11 +413,15 @@ class _Grounds:
     advice: str = "keep the policy in service"
 
     @classmethod
-    def of(cls, replacement: Replacement, check_document: Mapping[str, Any] | None, log: Log) -> _Grounds:
-        """Weigh a replacement, by the check of the old policy if there is a check."""
+    def of(
+        cls, replacement: Replacement, check_document: Mapping[str, Any] | None, log: Log, *, renewed: bool
+    ) -> _Grounds:
+        """Weigh a replacement, by the check of the old policy if there is one; `renewed`: only prices have changed."""
         if check_document is None:
-            accepted = replacement.replaces(broken=False)
-            return cls(accepted, bool(replacement.faults), replacement.describe(log.error_kind))
+            saving = replacement.saving  # within its limit, a policy is replaced by none that is dearer
+            renewed = renewed and (saving is None or saving.saved_share >= 0)
+            accepted = replacement.replaces(broken=renewed)
+            return cls(accepted, bool(replacement.faults), replacement.describe(log.error_kind, broken=renewed))
         decision = check_document["decision"]
         refused = decision["state"] in ("no fair sample", ELSE_HAS_CHANGED) or bool(replacement.faults)
         return cls(decision["tune_again"], refused, decision["reasons"], decision["advice"])

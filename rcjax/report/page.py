@@ -575,7 +575,7 @@ def make_report(
     >>> import rcjax
     >>> report = make_report(rcjax.sample_log(300, seed=0), replicates=50)
     >>> print(report.headline())
-    Keep llama3.1-70b alone: by estimate ... would save only $5 ± 2 of $168 per million queries (3 %), ...
+    Keep llama3.1-70b alone: by estimate ... would save only $5 ± 2 of $168 per million queries (3 %; ...
     """
     spec = Spec.merge(spec, fields)
     if not spec.intervals:

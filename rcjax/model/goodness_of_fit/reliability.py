@@ -39,7 +39,7 @@ def calibration_test(
         rng: generator of the replicates.
         replicates: number of replicates.
 
-    >>> rng = np.random.default_rng(0)
+    >>> rng = np.random.default_rng(1)
     >>> confidence = rng.random(300)
     >>> test = calibration_test(confidence, rng.random(300) < confidence, rng)
     >>> bool(test.p_value > 0.05), bool(0.03 < test.by_chance < 0.07)

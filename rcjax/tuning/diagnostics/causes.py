@@ -93,7 +93,15 @@ class ModelChange:
 def compare_models(
     policy: AbstractPolicy, old: Log, new: Log, unalarmed: np.ndarray, weeks: Weeks
 ) -> tuple[ModelChange, ...]:
-    """Compare each model in the window with the carried queries and the weeks without an alarm."""
+    """Compare each model in the window with the carried queries and the weeks without an alarm.
+
+    Args:
+        policy: the policy.
+        old: the queries that the policy carries.
+        new: the fresh log.
+        unalarmed: (n,) bool: the fresh queries of weeks without an alarm, which join the old ones.
+        weeks: weeks of the fresh log.
+    """
     before, now = _take_answers(policy, old), _take_answers(policy, new.take(weeks.in_window))
     if unalarmed.any():
         parts = before, _take_answers(policy, new.take(unalarmed))
@@ -210,8 +218,13 @@ def find_cause(
 ) -> Cause | None:
     """Return the first cause of these: labels, a model, prices, costs of all models; None without any.
 
-    `changed` are the models whose accuracy or confidences have changed, with the change in words; `is_dearer` says
-    whether the cost has risen by more than chance explains. Changed prices are told beside a changed model.
+    Changed prices are told beside a changed model.
+
+    Args:
+        policy: the policy.
+        log: the fresh log.
+        changed: names of the models whose accuracy or confidences have changed, with the change in words.
+        is_dearer: whether the cost has risen by more than chance explains; else the costs are no cause.
     """
     inverted = [name for name, _ in find_inverted(log)]
     if 2 * len(inverted) > len(log.models):
