@@ -125,7 +125,7 @@ def show_decision(
 
     `change` is the observed change from today's, in words; `action` what to do if a new policy is better.
     """
-    from rcjax.tuning.diagnostics.decision import NOT_SHOWN
+    from rcjax.tuning.diagnostics.decision import ELSE_HAS_CHANGED, NOT_SHOWN
 
     decision, window, headline = document["decision"], document["window"], document["decision"]["headline"]
     start = f"{action}. " if decision["tune_again"] and not decision["cause"] else ""
@@ -134,8 +134,8 @@ def show_decision(
             start = "Keep the policy. "
         headline = f"before: {headline}"
     elif start and decision["gain"]:
-        kept = "Tune again, which" if decision["title"] == NOT_SHOWN else "Fine to keep; tuning again"
-        start = f"{kept} would {decision['gain']}. "
+        start, keep = "", "Tuning" if decision["title"] == NOT_SHOWN else "Fine to keep; tuning"
+        headline = f"{headline}. {keep} again would {decision['gain']}"
     screen.print(f"{start}{capitalised(headline)}.", style="bold")
     if change and decision["state"] != ELSE_HAS_CHANGED:  # no figure counts before the labels are mended
         screen.print(f"{capitalised(change)}.")
@@ -171,9 +171,6 @@ def tune_and_retune(log: Path, test: Path, reading: LogOptions, spec: Spec, targ
     tune = command("tune", log, **reading.as_options() | spec.options_for(target), out=policy)
     return f"{tune} && {command('retune', policy, test, **retune_reading.as_options(), out=next_file(policy))}"
 
-
-#: The state in which labels, prompts or the provider may be to blame.
-ELSE_HAS_CHANGED = "something else has changed"
 
 #: The findings on the sample: their bad verdict is "biased".
 _BIASED = ("lacking answers", "labels")
@@ -428,6 +425,8 @@ def show_check(document: Mapping[str, Any], retune: str = "", money: Money | Non
     Args:
         retune: command that tunes the policy again.
     """
+    from rcjax.tuning.diagnostics.decision import ELSE_HAS_CHANGED, NOT_SHOWN
+
     screen = Screen()
     findings, window = document["findings"], document["window"]
     carried = "" if document["carried"] == document["tuned_on"] else f"{document['carried']:,} of the "
@@ -443,7 +442,8 @@ def show_check(document: Mapping[str, Any], retune: str = "", money: Money | Non
     for finding in findings:
         if finding["verdict"] == "bad" and not finding["primary"] and finding["name"] not in _BIASED:
             screen.hang("changed", finding["advice"])
-    _print_findings(screen, findings, _verdict_in_words)
+    not_shown = document["decision"]["title"] == NOT_SHOWN
+    _print_findings(screen, findings, partial(_verdict_in_words, not_shown=not_shown))
     if document.get("traffic"):
         _print_traffic(screen, document["traffic"])
     screen.hang("note", *document["remarks"])
@@ -474,7 +474,9 @@ def _print_traffic(screen: Screen, traffic: Mapping[str, Any]) -> None:
         screen.print(traffic["expensive_calls_note"])
 
 
-def _verdict_in_words(finding: Mapping[str, Any]) -> str:
+def _verdict_in_words(finding: Mapping[str, Any], *, not_shown: bool = False) -> str:
+    if not_shown and finding["name"] == "difference" and finding["verdict"] == "fine":
+        return "not shown"
     bad = "biased" if finding["name"] in _BIASED else "DRIFTED" if finding["primary"] else "changed"
     return bad if finding["verdict"] == "bad" else finding["verdict"]
 
@@ -491,6 +493,7 @@ def _excess(finding: Mapping[str, Any]) -> float:
 
 #: The meaning of each verdict but "fine", for the line below a table of findings.
 _LEGEND = {
+    "not shown": "within its limit, and at worst (95 %) beyond it",
     "by chance": "beyond its limit, which chance explains",
     "doubtful": "beyond its limit, perhaps by chance",
     "bad": "far beyond its limit, by more than chance explains",
@@ -577,10 +580,13 @@ def report(
 
 @escape_arguments
 def _show_report(headline: str, written: Path | None, check: Mapping[str, Any] | None, retune: str) -> None:
+    from rcjax.tuning.diagnostics.decision import ELSE_HAS_CHANGED
+
     screen = Screen()
     if check:
         show_decision(screen, check)
-    screen.print(headline)
+    if not check or check["decision"]["state"] != ELSE_HAS_CHANGED:  # else no figure counts
+        screen.print(headline)
     if written:
         screen.print_path(f"Report written to {written}")
         if check and check["decision"]["tune_again"]:

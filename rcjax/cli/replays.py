@@ -14,7 +14,7 @@ import typer
 
 from rcjax._base.figures import Money, capitalised, count, interval_half_width, percent
 from rcjax.cli.app import start_jax
-from rcjax.cli.checks import ELSE_HAS_CHANGED, advise_next, compare_fresh, next_file, show_comparison, show_decision
+from rcjax.cli.checks import advise_next, compare_fresh, next_file, show_comparison, show_decision
 from rcjax.cli.console import (
     LEVEL,
     Fact,
@@ -160,7 +160,9 @@ def _advise_next(
     if check_document is None:
         return "evaluate it on a log of fresh queries with labels", command("evaluate", file, "NEW_LOG.csv")
     advice, retune = advise_next(check_document, command("retune", file, log, **options, out=next_file(file)))
-    return advice.replace("keep the policy;", "keep the policy, or deploy it (rcjax serve --help);"), retune
+    if advice.startswith("keep the policy;"):
+        advice = advice.replace("keep the policy;", "keep the policy, or deploy it (rcjax serve --help);")
+    return advice, retune
 
 
 def _single_models(log: Log) -> dict[str, dict[str, float]]:
@@ -336,7 +338,8 @@ def retune(
     renewed = not log and reading.prices is not None and _has_new_prices(old, reading.prices)
     grounds = _Grounds.of(replacement, check_document, fresh, renewed=renewed)
     written_to, problem = (None, None) if out is None else grounds.write(new, out, anyway=anyway)
-    remarks = [*retuned.notes, *(grounds.reasons if check_document is None and problem is None else ())]
+    same = [] if log or renewed else ["these prices are those of the tuning"]
+    remarks = [*same, *retuned.notes, *(grounds.reasons if check_document is None and problem is None else ())]
     if out and problem is None and written_to is None:
         remarks.append("nothing is written, as said above: --anyway writes the new policy all the same")
     document = {"before": old.to_json(), "policy": new.to_json(), "replayed": replays, "check": check_document}
@@ -353,9 +356,10 @@ def retune(
         if check_document is None
         else advise_next(check_document, again)
     )
-    deploy = "deploy it: rcjax serve takes up a new version of the file that it serves by itself"
+    deploy = "deploy it: rcjax serve takes up a new version of the file that it serves by itself", ""
     if written_to is not None and not written_to.samefile(policy):
-        deploy = f"deploy it, in place of {policy}: rcjax serve takes up the file that it was started with"
+        question = f"before you deploy it, in place of {policy}, is it as good on queries that it was not tuned on?"
+        deploy = question, command("evaluate", written_to, "NEW_LOG.csv")
     heading = fresh.describe(confidences=False)
     show = partial(_show_retuning, heading, document, fresh.error_kind.noun, step, deploy, retuned.money)
     conclude(document, show, as_json=json_, problem=problem)
@@ -422,6 +426,8 @@ class _Grounds:
             renewed = renewed and (saving is None or saving.saved_share >= 0)
             accepted = replacement.replaces(broken=renewed)
             return cls(accepted, bool(replacement.faults), replacement.describe(log.error_kind, broken=renewed))
+        from rcjax.tuning.diagnostics.decision import ELSE_HAS_CHANGED
+
         decision = check_document["decision"]
         refused = decision["state"] in ("no fair sample", ELSE_HAS_CHANGED) or bool(replacement.faults)
         return cls(decision["tune_again"], refused, decision["reasons"], decision["advice"])
@@ -443,13 +449,13 @@ class _Grounds:
 
 @escape_arguments
 def _show_retuning(
-    heading: str, document: Mapping[str, Any], noun: str, step: tuple[str, str], deploy: str, money: Money
+    heading: str, document: Mapping[str, Any], noun: str, step: tuple[str, str], deploy: tuple[str, str], money: Money
 ) -> None:
     """Print the decision on a policy, its comparison with the new policy, the new policy's with today's, the next step.
 
     Args:
         step: (advice, command) for the next step; empty after a problem.
-        deploy: next step if the new policy is written.
+        deploy: (advice, command) for the next step if the new policy is written.
     """
     screen = Screen()
     screen.print(heading)
@@ -479,7 +485,7 @@ def _show_retuning(
     screen.hang("note", *document["remarks"])
     if "written" in document:
         screen.print_path(f"Policy written to {document['written']}")
-        screen.next_step(deploy)
+        screen.next_step(*deploy)
     elif any(step):
         screen.next_step(*step)
 

@@ -96,7 +96,7 @@ class Rival(Record):
         return f"{sign}{in_points(abs(self.error_difference)):.1f} ± {in_points(self.se):.1f}"
 
     def gap_clause(self, noun: str) -> str:
-        """Describe the difference in a clause that goes on with the rival; `noun` is that of the kind of error."""
+        """Describe the difference in a clause that ends in *than* or *as*; `noun` is that of the kind of error."""
         return describe_gap(self.error_difference, self.se, noun)
 
     @property
@@ -130,7 +130,7 @@ def upper_after_choice(difference: float, se: float) -> float:
 
 
 def describe_gap(difference: float, se: float, noun: str, number: str = "") -> str:
-    """Describe a difference of errors and its standard error in points, in a clause that goes on with the rival.
+    """Describe a difference of errors and its standard error in points, in a clause that ends in *than* or *as*.
 
     Args:
         difference, se: the difference and its standard error.
@@ -291,7 +291,7 @@ class Comparison(Record):
     def _describe_change(self, money: Money, error_kind: ErrorKind) -> str:
         today = self.today
         if today is None:
-            return f"{error_kind.predicate(percent(self.error))} at {money.full(self.cost)}"
+            return f"{error_kind.predicate(percent(self.error))}{self.price_clause} at {money.full(self.cost)}"
         if self.is_todays_policy:
             return f"costs {money.full(self.cost)} as before{_ASSUMED * self.is_today_default}"
         at = self._describe_errors(today, money, error_kind)
@@ -307,6 +307,12 @@ class Comparison(Record):
             return f"saves {saves} of {money.full(today.cost)} ({share}{surely}), at {at}"
         return f"costs ${money.show(self.cost)} instead of {money.full(today.cost)}, at {at}"
 
+    @property
+    def price_clause(self) -> str:
+        """What an abstention counts as in an error, in brackets; empty if the policy does not abstain."""
+        price = self.abstain_price
+        return "" if price is None else f" (an abstention counts as {100 * price:.4g} %)"
+
     def _describe_errors(self, today: Rival, money: Money, error_kind: ErrorKind) -> str:
         """Describe the difference from today's errors and its upper end, in points and as numbers of answers."""
         is_counted = bool(error_kind.answers) and self.abstain_price is None  # an abstention is no wrong answer
@@ -320,7 +326,7 @@ class Comparison(Record):
         is_left_out = not self.fresh and today.error_difference < 0 < upper and not _is_same(today.error_difference)
         worst = f"; {WORST[self.fresh]} {'the same' if _is_same(upper) else worst}"
         worst += ", as a gain that is not shown does not count" * is_left_out
-        gap = describe_gap(today.error_difference, today.se, error_kind.noun, answers)
+        gap = describe_gap(today.error_difference, today.se, f"{error_kind.noun}{self.price_clause}", answers)
         return f"{gap} {today.title}{_ASSUMED * self.is_today_default}{worst * (self.n_queries >= _MIN_FOR_WORST)}"
 
     @property
@@ -379,7 +385,7 @@ class Comparison(Record):
         counted = self.replayed_error
         if counted is None or self.is_todays_policy or (shown := percent(counted)) == percent(self.error):
             return None
-        errs = f"on these queries it {error_kind.predicate(shown)}"
+        errs = f"on these queries it {error_kind.predicate(shown)}{self.price_clause}"
         if counted < self.error:
             return f"{errs}, but was chosen on them"
         beside = "" if self.today is None else f", {describe_points(counted - self.today.error)} than today's"
@@ -474,7 +480,14 @@ def advise(
     where = "" if comparison.is_todays_policy and not comparison.fresh else where
     named = describe_rungs(policy, thresholds=verb == "do not use")  # a policy tuned again may differ in these alone
     until, _, why = kept.partition(": ")
+    named += describe_abstention(policy)
     return f"{verb} {named}{until}: {where}it {comparison.headline(money, error_kind)}{f'; {why}' * bool(why)}"
+
+
+def describe_abstention(policy: AbstractPolicy) -> str:
+    """Say for which share of the queries a policy is expected to give no answer, after a comma; empty for none."""
+    share = policy.expected.get("abstention") or 0.0
+    return f", with no answer for {percent(share)} of the queries" if share >= MIN_SHARE else ""
 
 
 def preferred_rival(policy: AbstractPolicy, comparison: Comparison) -> Rival | None:

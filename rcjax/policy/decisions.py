@@ -204,13 +204,24 @@ _cached_form = lru_cache(maxsize=4096)(_canonical_form)
 
 
 def _without_punctuation(text: str) -> str:
-    """Strip punctuation and symbols from both ends, but keep the sign and the point of a number."""
+    """Strip punctuation and symbols from both ends, but keep the sign and point of a number, and -x, √2, C++, A-."""
     start, end = 0, len(text)
-    while end and _surrounds(text[end - 1]):
+    while end and _surrounds(text[end - 1]) and not _ends_name(text, end):
         end -= 1
-    while start < end and _surrounds(text[start]) and not re.match(r"[+-]?\.?\d", text[start:]):
+    while start < end and _surrounds(text[start]) and not _BEGINS_VALUE.match(text, start):
         start += 1
     return text[start:end]
+
+
+_BEGINS_VALUE = re.compile(r"[+-]?\.?\d|-?√|-[^\W\d_]\b")
+
+
+def _ends_name(text: str, end: int) -> bool:
+    """Return whether the last character of text[:end] belongs to the word before it, as in C++, C# or the grade A-."""
+    last, word = text[end - 1], text[max(end - 3, 0) : end - 1]
+    if last == "-":
+        return bool(re.fullmatch(r"\W?[^\W\d_]", word))
+    return last in "+#" and bool(re.search(r"\w[+#]?\Z", word))
 
 
 def _surrounds(character: str) -> bool:

@@ -184,6 +184,7 @@ class AbstractPolicy:
         facts = [f"{name}={self.tuning[name]}" for name in get_args(TargetName) if self.tuning.get(name) is not None]
         facts += [f"position {self.position:.4g} of 0 to {last}"] if last else []
         facts += [f"{percent(expected['error'])} error"] if expected.get("error") is not None else []
+        facts += [f"no answer for {percent(share)}"] if (share := expected.get("abstention")) else []
         facts += [choose_unit([cost]).full(cost)] if (cost := expected.get("cost")) is not None else []
         lines = [f"{type(self).__name__}: {', '.join(facts)}"]
         for weight, rung in zip(self.weights, self.adjacent_rungs, strict=True):

@@ -190,6 +190,7 @@ class SpecError(ValueError):
 
 
 MARGIN = 0.01  # the default target, `match`
+_ANY_COST = "1e+12"  # cost of an error, in dollars, at which money hardly counts: λ = 0
 
 #: The entries of provenance that a recorded policy of today's goes without.
 _DROPPED = ("kept_sample", COMPARISON, "tuning")
@@ -216,7 +217,7 @@ def _read_cascade(value: Any, place: str) -> CascadeSet:
     return read_cascades(value, place)
 
 
-def _read_limit(value: Any, place: str) -> SecondsLimit:
+def _read_seconds_limit(value: Any, place: str) -> SecondsLimit:
     try:
         return SecondsLimit.of(value)
     except ValueError:
@@ -311,7 +312,7 @@ class Spec:
     period: Period | None = None
     queries: Queries | None = None
     segment: str | None = None
-    max_seconds: Annotated[SecondsLimit, Reads(_read_limit)] | None = None
+    max_seconds: Annotated[SecondsLimit, Reads(_read_seconds_limit)] | None = None
 
     def __post_init__(self) -> None:
         given = [name for name in TARGETS if getattr(self, name) is not None]
@@ -319,7 +320,7 @@ class Spec:
             raise SpecError(None, f"give one target, not {' and '.join(f'{{{name}}}' for name in given)}")
         for name, kind in field_types(type(self)).items():
             value = getattr(self, name)
-            value = value.item() if name in TARGETS and hasattr(value, "item") else value  # an array's number
+            value = value.item() if hasattr(value, "item") else value  # an array's number
             try:
                 object.__setattr__(self, name, read_value(kind, value, name))
             except (TypeError, ValueError) as problem:
@@ -386,7 +387,7 @@ class Spec:
             budget = f"{period.money:.10g}/{period.every}"
             return {"budget": budget} | others | {"queries": f"{period.money / value:.10g}/{period.every}"}
         if target.name == "lam":
-            return ({"error-cost": f"{1 / value:.10g}"} if value > 0 else {}) | others
+            return {"error-cost": f"{1 / value:.10g}" if value > 0 else _ANY_COST} | others
         shown = {"budget": f"{1e6 * value:.10g}/M", "match": f"{100 * value:.10g}%"}.get(target.name, f"{value:.10g}")
         return {target.name.replace("_", "-"): shown} | others
 

@@ -139,8 +139,8 @@ def plan_cascades(models: tuple[str, ...], cascades: CascadeSet) -> CascadePlan 
 def list_cascades(models: tuple[str, ...], cascades: CascadeSet) -> list[tuple[int, ...]] | None:
     """Return the positions of the models of each cascade of a search; None for adaptive policies.
 
-    >>> list_cascades(("small", "large"), "all")
-    [(0,), (1,), (0, 1)]
+    >>> list_cascades(("small", "large"), "all"), list_cascades(("small", "large"), ("small", "large"))
+    ([(0,), (1,), (0, 1)], [(0, 1)])
     """
     k = len(models)
     everything = tuple(range(k))
@@ -155,7 +155,9 @@ def list_cascades(models: tuple[str, ...], cascades: CascadeSet) -> list[tuple[i
             advice = "name fewer models (--models), search 'adaptive' (--cascade adaptive), or list cascades (Python)"
             raise ValueError(f"{k} models have {2**k - 1:,} subcascades: {advice}")
         return [part for size in range(1, k + 1) for part in itertools.combinations(everything, size)]
-    positions = [check_cascade(models, (names,) if isinstance(names, str) else names) for names in cascades]
+    is_one = all(isinstance(name, str) for name in cascades)  # the models of one cascade
+    listed: Any = [cascades] * bool(cascades) if is_one else cascades
+    positions = [check_cascade(models, (names,) if isinstance(names, str) else names) for names in listed]
     if not positions:
         raise ValueError("cascades is empty: name at least one cascade")
     return list(dict.fromkeys(positions))

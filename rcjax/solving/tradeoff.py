@@ -178,8 +178,8 @@ def solve_frontier(
             hardly counts to λ at which the cheapest model is best, with infill between neighbours whose thresholds
             differ most in probability mass (eq. 9 of the paper).
         cascades: candidates. "all": all subcascades of at most twelve models, single models included; "full": the
-            cascade of all models; a list of cascades: tuples of model names in the model's order; "adaptive": policies
-            that may skip models, depending on the confidence.
+            cascade of all models; the names of one cascade's models, in the model's order, or a list of such names;
+            "adaptive": policies that may skip models, depending on the confidence.
         abstain_price: price of an abstention in errors, in money `abstain_cost / error_cost`; at 0.3, ten abstentions
             are as bad as three errors. The last model of a cascade, and any model of an adaptive policy, may then
             abstain. The objective is error + abstain_price·abstention + λ·cost, where errors are wrong answers given.

@@ -424,7 +424,7 @@ def _matching_threshold(confidence: Array, included: Array, differ: Array) -> Ar
     return jnp.where(many == 0, ALWAYS_ANSWER, jnp.where(many == count, NEVER_ANSWER, between))
 
 
-_ROUNDING = 1e-6  # of an error, and of a bill, in single precision
+_SINGLE_TOLERANCE = 1e-6  # in single precision: absolute for errors, relative for costs
 _score_pairs = compiled(score_pairs, runs="long")
 _score_agreement = compiled(score_agreement, runs="long")
 
@@ -487,8 +487,8 @@ def _undominated(table: Candidates, label_penalty: np.ndarray) -> np.ndarray:
         rising = np.argsort(table.cost[:k])
         errors = np.append(np.inf, label_penalty[:k][rising])
         least = np.minimum.accumulate(errors)  # among the 0, 1, … cheapest models
-        cheaper = np.searchsorted(table.cost[:k][rising], table.cost * (1 - _ROUNDING))
-        is_kept &= table.is_single | (least[cheaper] >= label_penalty - _ROUNDING)
+        cheaper = np.searchsorted(table.cost[:k][rising], table.cost * (1 - _SINGLE_TOLERANCE))
+        is_kept &= table.is_single | (least[cheaper] >= label_penalty - _SINGLE_TOLERANCE)
     return np.flatnonzero(is_kept)
 
 

@@ -224,7 +224,7 @@ def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
     >>> tuned_on.n_queries, tested.n_queries
     (150, 150)
     """
-    _read_limit(spec)
+    _read_guarantee(spec)
     if held_out is not None:
         held_out = held_out.select(log.models)
         require_unseen(held_out, log)
@@ -466,7 +466,7 @@ def certify(
     """
     spec = Spec.merge(spec, fields)
     spec = spec if spec.confidence is not None else dataclasses.replace(spec, confidence=0.95)
-    target, confidence = _read_limit(spec)
+    target, confidence = _read_guarantee(spec)
     level = 1 - confidence
     for tuned in (frontier, *([] if tuned_on is None else [tuned_on])):
         require_unseen(log, tuned)
@@ -508,7 +508,7 @@ def _today_and_bill(
     return today, QueryLosses.of(today, take_shared_queries(queries, [today])).means[1]
 
 
-def _read_limit(spec: Spec) -> tuple[Target, float]:
+def _read_guarantee(spec: Spec) -> tuple[Target, float]:
     """Return (the limit to guarantee, the confidence). Raises ValueError if one is out of range."""
     target, confidence = spec.target, float(spec.confidence or 0.0)
     if target is None or target.name not in ("max_error", "match"):
@@ -521,7 +521,7 @@ def _read_limit(spec: Spec) -> tuple[Target, float]:
 
 
 def _make_certificate(frontier: Frontier, test: LadderTest, position: float, spec: Spec) -> Certificate:
-    target, confidence = _read_limit(spec)
+    target, confidence = _read_guarantee(spec)
     record = Spec(max_error=spec.max_error, match=spec.match, confidence=confidence, judged=spec.judged)
     policy = with_spec(frontier.ladder(position, target), record)
     terms = test.at([position])

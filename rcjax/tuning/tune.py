@@ -22,7 +22,15 @@ from rcjax.logs.oddities import MAX_CERTAIN, MIN_QUERIES, describe_doubts, descr
 from rcjax.logs.prices import reprice
 from rcjax.model.calibrated_models import FittedModel
 from rcjax.model.calibration import expected_calibration_error
-from rcjax.policy.comparison import COMPARISON, MIN_GAIN, Comparison, UnsupportedGain, advise, describe_rungs
+from rcjax.policy.comparison import (
+    COMPARISON,
+    MIN_GAIN,
+    Comparison,
+    UnsupportedGain,
+    advise,
+    describe_abstention,
+    describe_rungs,
+)
 from rcjax.policy.ladder import Period, penalty, with_following, with_provenance
 from rcjax.policy.policy import AbstractPolicy, models_with_thresholds
 from rcjax.policy.spec import (
@@ -58,7 +66,7 @@ from rcjax.tuning.target_policy import STAYS, TargetPolicy, note_known_today, po
 _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models
 _UNSPENT = 0.1  # least unspent share of a budget that gets a note
 _AT_LIMIT = 0.99  # share of a limit on the error from which an error counts as at the limit
-_ROUNDING = 1e-7  # tolerance: absolute for errors, relative for costs
+_TOLERANCE = 1e-7  # absolute for errors, relative for costs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,15 +175,15 @@ class Tuned:
         else:
             return None
         extra_cost, avoided_errors = costs - policy.expected["cost"], (penalty(policy.expected) or 0.0) - errors
-        is_dearer, has_fewer = extra_cost > _ROUNDING * costs, avoided_errors > _ROUNDING
+        is_dearer, has_fewer = extra_cost > _TOLERANCE * costs, avoided_errors > _TOLERANCE
         if (has_fewer & ~is_dearer).any():  # today's policy may lie above the frontier
             return None
-        is_cheaper = (extra_cost < -_ROUNDING * costs) & (avoided_errors < -_ROUNDING)
+        is_cheaper = (extra_cost < -_TOLERANCE * costs) & (avoided_errors < -_TOLERANCE)
         prices_of_dearer, prices_of_cheaper = (
             (extra_cost[side] / avoided_errors[side]).tolist() for side in (is_dearer & has_fewer, is_cheaper)
         )
         next_cost, last_cost = min(prices_of_dearer, default=None), max(prices_of_cheaper, default=None)
-        if next_cost is not None and last_cost is not None and next_cost < last_cost * (1 - _ROUNDING):
+        if next_cost is not None and last_cost is not None and next_cost < last_cost * (1 - _TOLERANCE):
             return None  # a single model may lie above the hull
         return next_cost
 
@@ -209,8 +217,10 @@ class Tuned:
     def remarks(self) -> tuple[str, ...]:
         """The advice, the best single model and the notes."""
         single = None if self.comparison is None else self.comparison.single
-        described = None if single is None else single.describe(self.money, self.log.error_kind.noun)
-        return (*filter(None, (self.advice, described)), *self.notes)
+        if self.comparison is None or single is None:
+            return (*filter(None, (self.advice,)), *self.notes)
+        noun = f"{self.log.error_kind.noun}{self.comparison.price_clause}"
+        return (*filter(None, (self.advice, single.describe(self.money, noun))), *self.notes)
 
     def describe(self) -> str:
         """Return lines of text: the log, the number of policies, the policy for the target, and the remarks.
@@ -225,7 +235,7 @@ class Tuned:
         else:
             expected, unit = self.policy.expected, self.money
             figures = f"{percent(expected['error'])} {self.log.error_kind.noun} at {unit.full(expected['cost'])}"
-            chosen = f"for the target {describe_rungs(self.policy)}: {figures}"
+            chosen = f"for the target {describe_rungs(self.policy)}: {figures}{describe_abstention(self.policy)}"
         return "\n".join((self.log.describe(), f"{count(len(self.frontier.lam), 'policy')}, {chosen}", *self.remarks))
 
     __repr__ = describe
@@ -346,7 +356,7 @@ def _tune_frontier(
         replayed = replay(frontier, log.comparable)
         if log.has_enough_complete:  # else the few complete queries have other seconds than the models alone
             frontier = dataclasses.replace(frontier, seconds=replayed.seconds)
-    return Tuned(log, held_out, model, frontier, cross_validation, describe_models(log, model), spec, replayed)
+    return Tuned(log, held_out, model, frontier, cross_validation, summarise_single_models(log, model), spec, replayed)
 
 
 def _require_affordable(log: Log, budget: float, period: Period | None) -> None:
@@ -437,11 +447,12 @@ def with_bills(frontier: Frontier, replayed: Replay | None) -> tuple[Frontier, l
 
 def note_certain(log: Log, policy: AbstractPolicy) -> list[str]:
     """Return a note for each model whose threshold cannot tell most of its answers apart: their confidence is 1."""
-    shares = zip(log.models, (np.asarray(log.comparable.logprob) == 0).mean(0).tolist(), strict=True)
+    answers = np.maximum(np.asarray(log.comparable.answered).sum(0), 1)
+    certain = (np.asarray(log.comparable.logprob) == 0).sum(0) / answers
     with_thresholds = models_with_thresholds(policy) if log.has_confidences else set()
     return [
         f"{percent(share, 0)} of the answers of {name} have confidence 1: its threshold cannot tell these apart"
-        for name, share in shares
+        for name, share in zip(log.models, certain.tolist(), strict=True)
         if name in with_thresholds and share > MAX_CERTAIN
     ]
 
@@ -471,8 +482,8 @@ def note_unsure_limit(frontier: Frontier, policy: AbstractPolicy, spec: Spec) ->
     return [f"{limited}: --confidence 95% guarantees the limit"]
 
 
-def describe_models(log: Log, model: FittedModel) -> tuple[SingleModel, ...]:
-    """Return the figures of each single model on a log; calibrators have the form of those of a fitted model."""
+def summarise_single_models(log: Log, model: FittedModel) -> tuple[SingleModel, ...]:
+    """Return the figures of each single model on a log, by calibrators like those of a fitted model."""
     sample = sample_queries(log, 0)
     confidence = held_out_confidence(sample, model)
     known = sample.labelled

@@ -142,7 +142,7 @@ def test_new_prices_alone_need_no_log(folder, tmp_path):
     result = run("retune", folder / "policy.json", "--prices", folder / "half.toml", "--out", out)
     assert result.exit_code == 0, (result.stderr, result.exception)
     next_step = " ".join(result.stdout.split()).replace(" ", "").partition("Next:")[2]
-    assert next_step.startswith("deployit,inplaceof")  # a service does not watch the new file
+    assert next_step.startswith("beforeyoudeployit,inplaceof")  # a service does not watch the new file
     old, new = rcjax.load_policy(folder / "policy.json"), rcjax.load_policy(out)
     assert new.rungs[-1].cost["large"] == pytest.approx(old.rungs[-1].cost["large"] / 2, rel=1e-2)
     assert new.expected["error"] <= old.expected["error"] + 1e-9

@@ -96,7 +96,7 @@ def one(verdict, figure=0.2, p_value=0.3, name="error"):
 
 def shown(capsys, state, *checks, again=False, since=None, **window):
     decision = {"state": state, "headline": f"{state}: it errs", "reasons": ["a reason"], "tune_again": again}
-    decision |= {"cause": "", "gain": ""}
+    decision |= {"cause": "", "gain": "", "title": ""}
     decision |= {"advice": "tune again" if again else "keep the policy"}
     window = {"looks": 1, "weeks": 0, "described": "", "since": since} | window
     facts = {"remarks": ["a remark"], "error_kind": "error", "unlabelled": 0, "findings": checks, "window": window}

@@ -7,6 +7,7 @@ import math
 import re
 from typing import get_type_hints
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
@@ -53,6 +54,11 @@ def test_fields_that_do_not_go_together_are_refused(fields, held_out, said):
     assert [f"--{name.replace('_', '-')}" in told for name in ("max_error", "confidence")] == [
         name in said.partition(" ")[2] for name in ("max_error", "confidence")
     ]
+
+
+def test_scalars_of_arrays_are_taken_and_any_price_is_an_option():
+    assert Spec(abstain_price=np.float32(0.5), intervals=np.True_) == Spec(abstain_price=0.5, intervals=True)
+    assert Spec().options_for(Target("lam", 0.0)) == {"error-cost": "1e+12"}
 
 
 def test_the_search_of_an_objective_of_ones_own_is_recorded_though_no_user_names_it():

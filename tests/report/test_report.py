@@ -39,7 +39,7 @@ def test_a_model_that_the_policy_does_not_ask_does_not_decide_whether_it_can_be_
         "calibration_error": 0.0,
         "separation": 0.9,
         "slope": 3.0,
-        "slope_p": 0.0,
+        "separation_p": 0.0,
         "certain_share": 0.0,
     }
     small = dataclasses.replace(report.diagnosis.calibration[0], **fine)

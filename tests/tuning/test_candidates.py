@@ -50,7 +50,7 @@ def by_definition(log, query_cost):
 
 
 def assert_like_definition(found, label_penalty, expected, tolerance=1e-12):
-    """All that is finite is a policy of the definition, with its figures, and all of them are there."""
+    """The finite candidates are the policies of the definition, with its figures."""
     kept = np.isfinite(np.asarray(found.penalty))
     columns = [getattr(found, name) for name in COLUMNS] + [label_penalty]
     columns = [np.asarray(column, float)[kept] for column in columns]

@@ -45,7 +45,7 @@ def test_no_mixture_of_two_candidates_is_better_than_the_choice(seed, count, lev
 
 
 def test_a_pair_that_a_single_model_beats_by_labels_is_no_candidate(float64):
-    """In error as counted and in money, whatever is expected of it; all others are, and the models themselves."""
+    """A pair is dropped if a cheaper single model has fewer errors by labels; single models stay."""
     found, label_penalty = jax.tree.map(np.asarray, score_jitted(*random_log(8, levels=1000), QUERY_COST))
     expected = []
     for place, (error, label_error, cost) in enumerate(zip(found.penalty, label_penalty, found.cost, strict=True)):

@@ -1,4 +1,4 @@
-"""Cross-validation: what each way to choose policies loses on queries left out, against loops over folds in numpy."""
+"""Held-out losses of each candidate set, against loops over folds in numpy."""
 
 import dataclasses
 

@@ -44,7 +44,7 @@ def found(log, model):
 
 @pytest.fixture
 def compared(monkeypatch, log):
-    """Replaces cross-validation by a verdict: cascades are so lucky."""
+    """Stand in for `CrossValidation` with a fixed optimism."""
 
     def decide(luck=0.0):
         nothing, lam = Gain(*[np.zeros((2, 3))] * 2), lam_range(np.asarray(log.cost), N_LAM)

@@ -10,6 +10,7 @@ from helpers.command_line import succeed, write_folder
 from tiers import thorough
 
 import rcjax
+from rcjax._base.figures import percent
 from rcjax.policy import Ladder
 from rcjax.policy.comparison import recorded_comparison
 from rcjax.policy.ladder import Period
@@ -20,7 +21,7 @@ from rcjax.tuning import search
 from rcjax.tuning.cross_validation import CrossValidation, Gain
 from rcjax.tuning.replaying.comparing import QueryLosses
 from rcjax.tuning.search import estimate_blending
-from rcjax.tuning.tune import _with_policy, describe_models, note_certain, note_predicted, tune_in_stages
+from rcjax.tuning.tune import _with_policy, note_certain, note_predicted, summarise_single_models, tune_in_stages
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
@@ -53,8 +54,19 @@ def test_the_order_of_the_queries_changes_no_figure(log):
         assert tuned.policy.provenance["kept_sample"] == reversed_.policy.provenance["kept_sample"]
 
 
+def test_unanswered_queries_are_said(log):
+    tuned = rcjax.tune(log, match=0.01, abstain_price=0.3, intervals=False)
+    share = tuned.policy.expected["abstention"]
+    assert share > 0.05
+    left = f"with no answer for {percent(share)} of the queries"
+    assert left in tuned.advice
+    assert f"error (an abstention counts as 30 %) than {MODELS[2]} alone" in tuned.advice
+    assert left in tuned.describe().splitlines()[1]
+    assert f"no answer for {percent(share)}, " in str(tuned.policy)
+
+
 def test_the_bill_of_today_has_no_question_that_today_does_not_ask(log):
-    """Of what an answer costs a half is a second question, how sure the model is: nobody asks a model alone."""
+    """A single model is not billed for the second question, which asks how sure it is."""
     asked = dataclasses.replace(log, query_cost=2 * log.query_cost, signal_cost=log.query_cost, cost=2 * log.cost)
     tuned, plain = (rcjax.tune(each, match=0.05, today=MODELS[2], intervals=False) for each in (asked, log))
     assert tuned.comparison.today.cost == pytest.approx(float(log.cost[2]))
@@ -194,7 +206,7 @@ def test_a_limit_that_is_as_often_exceeded_as_kept_gets_a_note(log):
 
 
 def test_answers_of_confidence_1_are_noted_only_of_models_whose_threshold_reads_them(log):
-    """The report called them bad of the last model, which no threshold reads, and tune never told of them."""
+    """A confidence of 1 matters only for models whose threshold decides."""
     alike = np.asarray(log.logprob).copy()
     alike[:, [1, -1]] = np.where(np.arange(log.n_queries)[:, None] % 5 < 3, 0.0, alike[:, [1, -1]])
     cascade = rcjax.tune(log, budget=1e-4, intervals=False).policy
@@ -247,7 +259,7 @@ def test_a_ladder_meets_a_budget_exactly(log):
 
 
 def test_figures_of_single_models_are_those_of_the_log(log):
-    rows = describe_models(log, rcjax.fit(log))
+    rows = summarise_single_models(log, rcjax.fit(log))
     correct = np.asarray(log.correct)
     assert [row.model for row in rows] == list(log.models)
     np.testing.assert_allclose([row.accuracy for row in rows], correct.mean(0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import compress
 from statistics import NormalDist
 from typing import NamedTuple
@@ -28,12 +28,13 @@ from rcjax.policy.comparison import Comparison, describe_gap
 from rcjax.policy.error_kind import ErrorKind
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import recorded_tuning
-from rcjax.tuning.diagnostics.decision import KEPT, PolicyDecision
+from rcjax.tuning.diagnostics.decision import ELSE_HAS_CHANGED, WOULD_LEARN, PolicyDecision
 from rcjax.tuning.diagnostics.findings import ALARM, FINDING_KINDS, Finding, confidence_finding, look_p_value
 from rcjax.tuning.diagnostics.weeks import MAX_CONFIDENCES, Weeks
 from rcjax.tuning.replaying.comparing import compare_policy, list_models, name_today
 from rcjax.tuning.replaying.walk import calibrated_confidence
 
+_SAME = 5e-4  # difference of errors that is printed as 0.0 points
 _DEARER, _ALIKE = 1.1, 1.25  # least factor of all costs, and most ratio of two factors, for a rise of all costs alike
 
 
@@ -82,6 +83,11 @@ class ModelChange:
             p_value=self.calibration_p if worse else 1.0,
         )
         yield confidence_finding(name, Change(self.distance, self.distance_p), (self.median_tuned, self.median))
+
+    @property
+    def rise(self) -> float:
+        """Rise of its error."""
+        return self.accuracy_tuned - self.accuracy
 
     def describe(self, noun: str) -> str:
         """Describe the change of the model in words; `noun` is the kind of error."""
@@ -161,7 +167,8 @@ def _draw_confidences(rng: np.random.Generator, values: np.ndarray) -> np.ndarra
 
 def changed_models(
     policy: AbstractPolicy,
-    moved: Sequence[ModelChange],
+    models: Sequence[ModelChange],
+    moved: Collection[str],
     followed: Mapping[str, float] | None,
     *,
     error_alarm: bool,
@@ -169,21 +176,28 @@ def changed_models(
 ) -> list[ModelChange]:
     """Return the models whose change may explain the primary figures, of those with moved confidences or calibration.
 
-    A model counts if its error has risen by more than chance explains; after an alarm of an error, also if its error
-    has not fallen. Only models of the rungs in use count, and today's, unless all models of the policy have moved.
+    A model counts if its error has risen by more than chance explains, and by more than twice the others' on average:
+    else the queries are harder. After an alarm of an error, a model also counts if its error has not fallen. Only
+    models of the rungs in use count, and today's, unless all models of the policy have moved.
 
     Args:
         policy: the policy.
-        moved: the models whose calibration or confidences have changed by more than chance explains.
+        models: all models of the policy.
+        moved: names of those whose calibration or confidences have changed by more than chance explains.
         followed: `PolicyCheck.followed`.
         error_alarm: whether an error raised an alarm.
         looks: number of separate looks in a year.
     """
-    worse = [
-        row
-        for row in moved
-        if look_p_value(row.error_p, looks) < ALARM or (error_alarm and row.accuracy <= row.accuracy_tuned)
-    ]
+    total = sum(row.rise for row in models)
+
+    def is_worse(row: ModelChange) -> bool:
+        if look_p_value(row.error_p, looks) >= ALARM:
+            return error_alarm and row.rise >= 0
+        return 2 * (total - row.rise) < row.rise * max(len(models) - 1, 1)
+
+    worse = [row for row in models if row.model in moved and is_worse(row)]
+    harder = sum(row.rise > 0 and look_p_value(row.error_p, looks) < ALARM for row in models) == len(policy.models)
+    worse = [*models] if harder else worse
     if len(worse) == len(policy.models):
         return worse
     today, rungs = recorded_tuning(policy).spec.today, policy.adjacent_rungs
@@ -232,6 +246,8 @@ def find_cause(
         return Cause(clause, "check the labels, then check again", in_labels=True)
     prices = changed_prices(policy, log)
     by_price = join_names(f"{name} (times {format_number(factor)})" for name, factor in prices.items())
+    if len({*map(format_number, prices.values())}) == 1 < len(prices) == len(policy.models):
+        by_price = f"all times {format_number(next(iter(prices.values())))}"
     repriced = [f"prices have changed: {by_price}"] * bool(prices)
     if 0 < len(changed) < max(len(policy.models), 2):
         models = (f"model {name} has changed ({change})" for name, change in changed)
@@ -281,8 +297,7 @@ def explain_decision(
     better = [rival for rival in cheaper if rival.error_difference > sure * rival.se]
     advice, reasons = "", decision.reasons
     if any(beside.is_dominated for beside in todays if beside in usable):
-        rival = todays[0].rivals[0]
-        advice = f"use {rival.subject}: it has no more {noun} on these queries, for no more money"
+        advice = f"use {todays[0].rivals[0].subject}: it has no more {noun} on these queries, for no more money"
     if better:
         rival = max(better, key=lambda rival: rival.error_difference)
         gap = describe_gap(-rival.error_difference, rival.se, noun)
@@ -299,17 +314,24 @@ def explain_decision(
         advice = f"{cause.advice}, then {then}{': nothing better is shown yet' * (not decision.tune_again)}"
     if cause.in_costs and todays and (saved := 1 - todays[0].cost / todays[0].rivals[0].cost) > 0:
         clause = f"{clause}; the policy still saves {percent(saved, 0)}"
-    if decision.title == KEPT and today is not None and cause.models & {*list_models(today)}:
-        decision = dataclasses.replace(decision, title="beside today's, which has changed, a margin tells little")
+    if spec.match is not None and today is not None and cause.models & {*list_models(today)}:
+        decision = dataclasses.replace(decision, state=ELSE_HAS_CHANGED, tune_again=False, gain="", title="")
+        advice, reasons = f"{_replace_changed(cause, usable, todays)}; then check again", (WOULD_LEARN,)
+        clause = f"{clause}; beside today's, which has changed, a margin tells little"
     return dataclasses.replace(decision, cause=clause, advice=advice, reasons=reasons)
 
 
 def _replace_changed(cause: Cause, compared: Sequence[Comparison], todays: Sequence[Comparison]) -> str:
-    """Name the single model to use until changed models are mended: the one with the fewest errors, or none."""
+    """Name the single model to use until changed models are mended, or say to keep the policy.
+
+    It is the model with the fewest errors; of those that err as often as the policy, one that costs less.
+    """
     most = max((side for beside in todays for side in (beside.cost, beside.rivals[0].cost)), default=math.inf)
     rivals = [beside.rivals[0] for beside in compared]
     rivals = [rival for rival in rivals if rival.name not in cause.models and rival.cost <= most]
-    best = max(rivals, key=lambda rival: rival.error_difference, default=None)
-    instead = "keep the policy" if best is None or best.error_difference <= 0 else f"use {best.subject}"
+    cost = max((beside.cost for beside in compared), default=0.0)
+    usable = [rival for rival in rivals if rival.error_difference > (-_SAME if rival.cost < cost else 0.0)]
+    best = max(usable, key=lambda rival: rival.error_difference, default=None)
+    instead = "keep the policy" if best is None else f"use {best.subject}"
     are = "is" if len(cause.models) == 1 else "are"
     return f"until {join_names(sorted(cause.models))} {are} mended, {instead}"

@@ -28,7 +28,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from rcjax._base.figures import (
     Z_ONE_SIDED_95,
@@ -302,6 +302,8 @@ def _broken_promise(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log
 #: Titles of a policy whose difference from today's may exceed its margin, and of one that is shown to keep it.
 NOT_SHOWN, KEPT = "not shown to keep the margin", "the margin is kept"
 
+MIN_LABELS = 100  # labels below which a log with unlabelled queries replaces no policy
+
 _MAX_NEEDED = 10_000  # queries beyond which a number of queries to label is no advice
 
 _ABOVE_PLAN = FINDING_KINDS["error"].limits.doubtful  # rise of an error from which on a sentence mentions it
@@ -337,10 +339,13 @@ class DecisionGrounds(NamedTuple):
     def title(self) -> str:
         """Whether only the cost is beyond its limit, or a margin is shown to be kept, in words; else empty."""
         first, beyond = self.figures.in_order[0], {one.name for one in self.findings if one.verdict != "fine"}
-        if self.repriced and beyond == {"cost"}:
-            return NOT_SHOWN if self.figures.has_margin and first.may_exceed else "as expected but for prices"
-        if beyond == {"cost"} and self.findings[1].verdict == "bad":
+        may_exceed = self.figures.has_margin and first.may_exceed
+        if self.repriced and beyond == {"cost"} and not may_exceed:
+            return "as expected but for prices"
+        if [one.name for one in self.findings if one.verdict == "bad"] == ["cost"]:
             return "dearer than expected"
+        if self.repriced and beyond == {"cost"}:
+            return NOT_SHOWN
         if not self.figures.has_margin or beyond:
             return ""
         return NOT_SHOWN if first.may_exceed else KEPT
@@ -432,7 +437,8 @@ class DecisionGrounds(NamedTuple):
         if doubted.too_few_tuned_on:
             tuned_on = count(self.tuned_on, "query")
             return f"{that} may be chance: the {tuned_on} that the policy was tuned on are too few to tell"
-        few = f"{that} may be chance: the {doubted.n:,} {noun} of this log are too few to tell"
+        number = max(doubted.n - self.unlabelled, 0)
+        few = f"{that} may be chance: the {number:,} {noun} of this log are too few to tell"
         if doubted.n_expected or doubted is self.figures.money or doubted.gap <= doubted.se / 2:
             return few
         level = 1 - (1 - ALARM / len(self.findings)) ** (1 / separate_looks(self.looks))
@@ -444,10 +450,21 @@ class DecisionGrounds(NamedTuple):
         """Advice with the number of further queries that would show that the margin is kept, if it is known."""
         first = self.figures.in_order[0]
         needed = 0.0 if first.gap >= 0 else first.n * (Z_ONE_SIDED_95 * first.se / first.gap) ** 2
+        if self.unlabelled:
+            return f"to show that the margin is kept, {self._label_rest}"
         if needed > _MAX_NEEDED:
             return "labels will hardly show that the margin is kept: keep the policy, or tune for a wider margin"
         more = f"about {float(f'{needed - first.n:.2g}'):,.0f} more" if needed > first.n else "more"
         return f"to show that the margin is kept, log and label {more} queries like these, then check all together"
+
+    @property
+    def _label_rest(self) -> str:
+        return f"label the {count(self.unlabelled, 'query')} without a label, then check all together"
+
+    @property
+    def has_few_labels(self) -> bool:
+        """Whether labels are missing, and those of the log are too few to replace a policy."""
+        return bool(self.unlabelled) and self.figures.error.n - self.unlabelled < MIN_LABELS
 
     @property
     def doubted(self) -> PrimaryFigure:
@@ -456,6 +473,9 @@ class DecisionGrounds(NamedTuple):
         pairs = zip(figures, self.findings, strict=True)
         return next((figure for figure, finding in pairs if finding.verdict == "doubtful"), figures[0])
 
+
+#: The state in which today's model, labels, prompts or the provider may be to blame: no new policy is tuned.
+ELSE_HAS_CHANGED: Final = "something else has changed"
 
 State = Literal[
     "as expected",
@@ -496,7 +516,7 @@ class PolicyDecision:
     @property
     def headline(self) -> str:
         """The cause, the title and the sentence."""
-        if self.cause and self.state == "something else has changed":
+        if self.cause and self.state == ELSE_HAS_CHANGED:
             return f"{self.cause}: {self.sentence}"
         stated = f"{self.title or self.state}: {self.sentence}"
         return f"{self.cause}. {capitalised(stated)}" if self.cause else stated
@@ -509,7 +529,7 @@ class PolicyDecision:
 _SURELY_LESS = 0.975  # one-sided p-value of a rise, above which a figure is significantly less than expected
 
 
-_WOULD_LEARN = "a new policy would learn the mistake, if there is one"
+WOULD_LEARN = "a new policy would learn the mistake, if there is one"
 
 
 def _advise_without_better(grounds: DecisionGrounds) -> str:
@@ -528,8 +548,10 @@ def decide(grounds: DecisionGrounds, replacement: Replacement | None) -> PolicyD
     sentence = grounds.describe()
     broken, tune_again, explained = "bad" in verdicts, False, ()
     if replacement is not None:
-        tune_again = not biased and replacement.replaces(broken=broken)
+        tune_again = not biased and not grounds.has_few_labels and replacement.replaces(broken=broken)
         explained = replacement.describe(grounds.error_kind, broken=broken)
+        if grounds.has_few_labels:
+            explained = (f"a log with fewer than {MIN_LABELS} labels and unlabelled queries replaces no policy",)
     reasons = tuple(dict.fromkeys((*biased, *explained)))  # a biased sample may be among both
     if biased:
         return PolicyDecision(
@@ -537,7 +559,7 @@ def decide(grounds: DecisionGrounds, replacement: Replacement | None) -> PolicyD
         )
     if grounds.else_has_changed:
         advice = "look at labels, prompts and provider first, then check again"
-        return PolicyDecision("something else has changed", sentence, False, advice, (_WOULD_LEARN,))
+        return PolicyDecision("something else has changed", sentence, False, advice, (WOULD_LEARN,))
     if broken:
         advice = "see what has changed; whether to tune again, rcjax check says without --no-retuning"
         if replacement is not None:
@@ -555,12 +577,10 @@ def decide(grounds: DecisionGrounds, replacement: Replacement | None) -> PolicyD
         advice = "tune again, for the gain above" if explained else "tune again: whether that gains cannot be tested"
         advice = "tune again, to keep the limit" if over_limit else advice
     elif state == "doubtful" and is_chance and not grounds.doubted.too_few_tuned_on:
-        unlabelled = f"label the {count(grounds.unlabelled, 'query')} without a label"
-        advice = f"{unlabelled if grounds.unlabelled else 'log and label more queries'}, then check all together"
+        advice = grounds._label_rest if grounds.unlabelled else "log and label more queries, then check all together"
     elif grounds.title == NOT_SHOWN:
         advice = grounds.advice_on_margin
     else:
         advice = "keep the policy; check again with fresh queries, such as next week's"
     gain = replacement.describe_gain(grounds.error_kind) if replacement and tune_again and state != "doubtful" else ""
-    title = "" if over_limit else grounds.title
-    return PolicyDecision(state, sentence, tune_again, advice, reasons, title, gain=gain)
+    return PolicyDecision(state, sentence, tune_again, advice, reasons, "" if over_limit else grounds.title, gain=gain)

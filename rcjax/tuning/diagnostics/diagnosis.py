@@ -91,8 +91,8 @@ class ModelCalibration:
     """Probability that the better of two answers has the higher confidence; NaN if no answer is better."""
     slope: float
     """Slope of the logistic regression of labels on confidences."""
-    slope_p: float
-    """p-value of the slope."""
+    separation_p: float
+    """p-value of the separation (Kendall's test)."""
     certain_share: float
     """Share of answers with probability 1."""
     states_confidence: bool
@@ -109,8 +109,8 @@ class ModelCalibration:
         gap = self.accuracy - self.expected_accuracy
         advice = (
             f"the {noun} of {self.model} is {percent(1 - self.accuracy)} here, and "
-            f"{percent(1 - self.expected_accuracy)} on the queries fitted to: this log is "
-            f"{'harder' if gap < 0 else 'easier'}; tune on queries like those to come"
+            f"{percent(1 - self.expected_accuracy)} on the queries fitted to: these queries are "
+            f"{'harder' if gap < 0 else 'easier'}, or the model has changed; tune on queries like those to come"
         )
         return _assess("accuracy", self.model, abs(gap), advice, p_value=self.accuracy_p, noun=noun)
 
@@ -125,7 +125,7 @@ class ModelCalibration:
 
     def _separation_finding(self) -> Finding:
         name, figure = self.model, self.separation
-        by_chance = not self.slope_p < SIGNIFICANCE_LEVEL
+        by_chance = not self.separation_p < SIGNIFICANCE_LEVEL
         verdict = limit = assess_figure("separation", figure)
         if self.slope < 0 or by_chance:
             verdict = "doubtful" if self.slope >= 0 and limit == "fine" else "bad"
@@ -141,7 +141,7 @@ class ModelCalibration:
                 hint = "but chance alone can make that with so few queries; label more before you trust its confidence"
             share = f"in {percent(figure)} of cases (by chance 50 %)"
             advice = f"the better of two answers of {name} has the higher confidence {share}: {hint}"
-        return _assess("separation", name, figure, advice, p_value=self.slope_p, verdict=verdict)
+        return _assess("separation", name, figure, advice, p_value=self.separation_p, verdict=verdict)
 
     def _certain_finding(self) -> Finding:
         remedy = "use another signal, such as votes" if self.states_confidence else "log more digits, or another signal"
@@ -538,10 +538,13 @@ def _test_calibration(
 ) -> tuple[ModelCalibration, ...]:
     """Judge the calibration of each model on a log; `training` is (accuracies (k,), queries) of the training log."""
     expected, trained_on = training
+    from scipy.stats import kendalltau  # importing scipy.stats takes nearly as long as JAX
+
     rng = np.random.default_rng(seed)
     labels = [(confidence[mask, j], correct[mask, j]) for j, mask in enumerate(np.isfinite(correct).T)]
     kind = bool if log.scores is None else float
     tests = [calibration_test(phi.astype(float), right.astype(kind), rng, replicates) for phi, right in labels]
+    separation_p: list[Any] = [kendalltau(*label, method="asymptotic")[1] for label in labels]
     outcomes = np.asarray(corrected_log(log).correct)
     certain = (np.asarray(log.logprob) == 0).mean(0)
     stated = model.calibrators.stated
@@ -558,7 +561,7 @@ def _test_calibration(
             calibration_p=tests[j].p_value,
             separation=area_under_roc(*labels[j]),
             slope=float(calibrators.coefficients[j, 1]),
-            slope_p=float(calibrators.slope_p[j]),
+            separation_p=float(separation_p[j]),
             certain_share=float(certain[j]),
             states_confidence=bool(np.asarray(states)[j]),
         )

@@ -231,7 +231,8 @@ def check_policy(
     moved = {finding.subject for finding in secondary if finding.verdict == "bad"}
     changed = changed_models(
         policy,
-        [row for row in models if row.model in moved],
+        models,
+        moved,
         last_look.followed,
         error_alarm=any(finding.verdict == "bad" and finding.kind.unit == "points" for finding in last_look.primary),
         looks=separate,

@@ -31,7 +31,7 @@ from rcjax.solving.frontier.points import shares_at_bill
 from rcjax.tuning.replaying.replay import replay_queries, replay_rungs, replay_stream
 from rcjax.tuning.replaying.walk import require_complete
 
-_ROUNDING = 1e-9  # of an error or a bill
+_DOUBLE_TOLERANCE = 1e-9  # in double precision, relative
 ModelOrPolicy = str | AbstractPolicy
 """A single model, by name, or a policy: today's, for example."""
 
@@ -164,7 +164,7 @@ def default_today(log: Log) -> str:
 
     The rule chooses the cheapest model whose error is within one paired standard error of the least error (Breiman,
     Friedman, Olshen & Stone 1984, "Classification and Regression Trees", section 3.4.3); of equally cheap ones, the
-    model with the fewest errors.
+    model with the fewest errors. If few queries are complete, it is the model with the fewest errors.
 
     >>> import rcjax
     >>> default_today(rcjax.sample_log(600, seed=0))
@@ -175,19 +175,19 @@ def default_today(log: Log) -> str:
         return reference.model
     errors = single_model_errors(log)
     best = int(errors.argmin())
-    if not log.complete.any():
+    if not log.has_enough_complete:
         return log.models[best]
     right = np.asarray(corrected_log(log).take(log.complete).correct, float)
-    error = paired_error((right[:, best, None] - right).T) * (1 + _ROUNDING)
+    error = paired_error((right[:, best, None] - right).T) * (1 + _DOUBLE_TOLERANCE)
     alike = (errors - errors[best] <= error) | (np.arange(len(errors)) == best)
     cost = np.where(alike, np.asarray(log.comparable.single_cost, float), np.inf)
-    return log.models[int(np.where(cost <= cost.min() * (1 + _ROUNDING), errors, np.inf).argmin())]
+    return log.models[int(np.where(cost <= cost.min() * (1 + _DOUBLE_TOLERANCE), errors, np.inf).argmin())]
 
 
 def best_single_for(log: Log, money: float) -> str:
     """Return the single model with the fewest errors for `money` per query; the cheapest if none is affordable."""
     cost = np.asarray(log.comparable.single_cost, float)
-    affordable = cost <= max(money, float(cost.min())) * (1 + _ROUNDING)
+    affordable = cost <= max(money, float(cost.min())) * (1 + _DOUBLE_TOLERANCE)
     return log.models[int(np.where(affordable, single_model_errors(log), np.inf).argmin())]
 
 

@@ -55,7 +55,10 @@ def test_a_margin_beside_todays_that_has_changed_is_not_said_to_be_kept(policy, 
     sure = np.asarray(logs[1].logprob)[:, 1] > np.quantile(logs[1].logprob[:, 1], 0.7)  # LARGE is not asked there
     spoilt = logs[1].correct.at[:, 2].set(jnp.where(sure, 0, logs[1].correct[:, 2]))
     found = decision(policy, dataclasses.replace(logs[1], correct=spoilt))
-    assert found.title == "beside today's, which has changed, a margin tells little"
+    assert found.cause.endswith("; beside today's, which has changed, a margin tells little")
+    assert found.alarm  # a new policy would be matched to a model that is broken
+    assert not found.tune_again
+    assert found.advice.startswith(f"until {LARGE} is mended, ")
 
 
 @pytest.mark.parametrize(("model", "by"), [(MIDDLE, LARGE), (SMALL, MIDDLE)])

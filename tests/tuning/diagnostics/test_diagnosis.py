@@ -23,7 +23,7 @@ from rcjax.tuning.diagnostics.diagnosis import (
     without,
 )
 from rcjax.tuning.diagnostics.findings import FINDING_KINDS
-from rcjax.tuning.tune import describe_models
+from rcjax.tuning.tune import summarise_single_models
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -87,7 +87,7 @@ def test_figures_are_held_out(found, found_fresh, model, logs):
     np.testing.assert_array_equal(found_fresh.correct, logs[1].correct)
     assert not np.isin(found.confidence, np.asarray(model.calibrate(logs[0].logprob))).any()
     np.testing.assert_allclose(found.correct.mean(0), np.asarray(logs[0].correct).mean(0))
-    alone = describe_models(logs[0], model)
+    alone = summarise_single_models(logs[0], model)
     for each in (found, found_fresh):
         for j, row in enumerate(each.calibration):
             error = expected_calibration_error(each.confidence[:, j], each.correct[:, j])
@@ -208,7 +208,7 @@ def test_bills_are_compared_with_bills_and_mean_costs_with_mean_costs(tuned, mod
 def test_the_accuracy_on_the_training_log_is_the_one_that_a_tuning_counts(model, logs):
     """It was the mean confidence by the paper's model, 12.7 % error where the table of the models said 12.3."""
     found = rcjax.diagnose(model, logs[1], training=logs[0], replicates=20)
-    alone = describe_models(logs[0], model)
+    alone = summarise_single_models(logs[0], model)
     accuracies = [row.expected_accuracy for row in found.calibration]
     assert accuracies == pytest.approx([one.accuracy for one in alone], abs=1e-6)
 

@@ -118,7 +118,7 @@ def test_a_figure_beyond_its_limit_is_doubtful_if_chance_explains_it(p_value, ve
 
 def test_a_confidence_that_separates_few_answers_well_is_not_said_to_gain_little():
     fine = dict.fromkeys((field.name for field in dataclasses.fields(ModelCalibration)), 0.0)
-    small = ModelCalibration(**fine | {"model": "small", "separation": 1.0, "slope": 3.0, "slope_p": 0.2})
+    small = ModelCalibration(**fine | {"model": "small", "separation": 1.0, "slope": 3.0, "separation_p": 0.2})
     found = {finding.name: finding for finding in small.findings()}["separation"]
     assert (found.verdict, "gains little" in found.advice) == ("doubtful", False)
     assert "in 100.0 % of cases (by chance 50 %): but chance alone can make that" in found.advice
@@ -221,7 +221,7 @@ def test_an_improvement_has_its_sign_and_is_no_alarm():
     [
         ({"n": 100}, "the 100 queries of this log are too few to tell", "log and label more queries"),
         ({"n": 1500}, "the 285 queries that the policy was tuned on are too few to tell", "keep the policy"),
-        ({"n": 100, "unlabelled": 7}, "the 100 labels of this log are too few", "label the 7 queries without a label"),
+        ({"n": 100, "unlabelled": 7}, "the 93 labels of this log are too few", "label the 7 queries without a label"),
     ],
 )
 def test_more_labels_are_advised_only_where_they_would_decide(figures, said, advice):

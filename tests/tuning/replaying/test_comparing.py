@@ -12,7 +12,13 @@ from rcjax.policy import Reference
 from rcjax.policy.bills import Bill
 from rcjax.policy.comparison import IN_SERVICE
 from rcjax.solving.frontier.points import position_weights
-from rcjax.tuning.replaying.comparing import best_single_for, compare_policy, default_today, paired_error
+from rcjax.tuning.replaying.comparing import (
+    best_single_for,
+    compare_policy,
+    default_today,
+    paired_error,
+    single_model_errors,
+)
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
@@ -124,6 +130,16 @@ def test_todays_has_the_fewest_errors_of_models_of_one_price(logs):
     log = with_accuracy(logs[0], 60, 20, 19)
     costs = np.full_like(log.query_cost, 1e-4) * (1 + 1e-12 * np.arange(3))  # equal but for rounding
     assert default_today(dataclasses.replace(log, query_cost=costs, cost=costs.mean(0))) == MODELS[2]
+
+
+def test_todays_has_the_fewest_errors_if_few_queries_are_complete(logs):
+    """The paired error of one query is 1, by which a far worse model was as good."""
+    log = with_accuracy(logs[0], 60, 20, 19)
+    answered = np.asarray(log.answered).copy()
+    answered[1:, 0] = np.arange(len(answered) - 1) % 2 == 0
+    answered[1:, 1:] = ~answered[1:, :1]
+    few = dataclasses.replace(log, answered=answered)
+    assert default_today(few) == MODELS[int(np.argmin(single_model_errors(few)))] != MODELS[0]
 
 
 def test_todays_is_the_reference_of_a_log_that_has_its_answers(logs):
