@@ -74,7 +74,7 @@ class Step:
             return str(desk / word)
         if word == "NEW_LOG.csv" and self.log is not None:
             return str(_labelled(self.log, desk))
-        if word == "log.csv":  # of somebody who has seen the demo
+        if word in ("log.csv", "NEW_LOG.csv"):  # of somebody who has seen the demo, or has new prices alone
             return str(command_line.write_log(desk / word, command_line.rows_of(0), TOKENS))
         if option == "--prices":
             return str(_prices(self.log or desk / "log.csv", desk))
