@@ -31,6 +31,7 @@ from rcjax.serving.usage import (
     is_text,
     reply_samples,
     request_bytes,
+    sent_options,
     text_bytes,
     token_limit,
 )
@@ -174,7 +175,7 @@ class Endpoint:
         ... )
         {'seed': 1}
         """
-        max_tokens, wanted = (token_limit({**options, "n": 1}) for options in (self.options, overrides))
+        max_tokens, wanted = (token_limit({**sent_options(options), "n": 1}) for options in (self.options, overrides))
         given = self.options.keys() | as_object(self.options.get("extra_body")).keys()
         kept = (self.fixed & given).difference(TOKEN_LIMITS)
         kept |= self.fixed & THINKING_OPTIONS if kept & THINKING_OPTIONS else frozenset()

@@ -331,6 +331,13 @@ def test_the_limit_of_the_command_caps_that_of_the_file(options, wanted, place):
     assert {request["max_tokens"] for request in server.requests} == {wanted}
 
 
+def test_a_limit_in_extra_body_bounds_what_is_sent_and_what_a_run_may_cost(place):
+    more, how = "options = { extra_body = { max_tokens = 8000 } }", ("--signal", "choice", "--json")
+    result, server = collect(place, Models(), *how, names=["large"], n=1, more=more)
+    assert {request["max_tokens"] for request in server.requests} == {8000}
+    assert json.loads(result.stdout)["estimate"][0]["max_cost"] > 8000 * 30 / 1e6
+
+
 def test_a_parameter_that_a_server_refuses_is_named(place):
     refused = {"error": {"message": "secret", "code": "unsupported_parameter", "param": "max_tokens"}}
     result, _ = collect(place, lambda *_: Response(refused, 400), "--signal", "choice", names=["tiny"], n=30)
