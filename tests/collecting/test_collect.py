@@ -323,6 +323,14 @@ def test_a_probe_is_no_dry_run(place):
     assert "cannot be combined with --probe" in " ".join(result.stderr.split())
 
 
+def test_a_budget_below_the_cost_of_a_probe_is_said(place):
+    with served(Models()) as (server, url):
+        models = write_models(place / "models.toml", url, ["tiny"])
+        result = run("collect", "--probe", "--models", models, "--budget", "0.0000001", "--json")
+    assert (result.exit_code, server.requests) == (1, [])
+    assert json.loads(result.stdout)["models"][0]["error"] == "the budget does not cover a probe"
+
+
 @pytest.mark.parametrize(("options", "wanted"), [("", 8), ("max_tokens = 5000", 8), ("max_tokens = 5", 5)])
 def test_the_limit_of_the_command_caps_that_of_the_file(options, wanted, place):
     """It was ignored without a word."""
