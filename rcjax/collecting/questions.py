@@ -267,6 +267,8 @@ def _structured_answers(value: Any) -> tuple[str, ...]:
 
 def _messages(row: Mapping[str, Any], template: str | None, words: Mapping[str, str], place: str) -> tuple[Any, ...]:
     prompt, messages = row.get("prompt"), row.get("messages")
+    if messages is None and isinstance(prompt, list):  # as in the data of trainers
+        prompt, messages = None, prompt
     if isinstance(messages, str):  # in a cell of CSV
         messages = read_json(messages)
         if messages is None:
@@ -274,6 +276,8 @@ def _messages(row: Mapping[str, Any], template: str | None, words: Mapping[str, 
     if (prompt is None) == (messages is None):
         problem = "neither a prompt nor messages" if prompt is None else "both a prompt and messages"
         raise LogError(f"{place}: {problem}: give one of the two")
+    if not isinstance(prompt, str | int | float | None):
+        raise LogError(f"{place}: prompt must be a text, a number or a list of messages as the API has them")
     if messages is not None and not (
         isinstance(messages, list) and messages and all(isinstance(message, Mapping) for message in messages)
     ):
