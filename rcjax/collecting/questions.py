@@ -323,7 +323,8 @@ def _choices(value: Any, place: str) -> tuple[tuple[str, ...], dict[str, str]]:
         words = {str(name): str(text) for name, text in value.items()}
         texts = [*words]
     else:
-        texts = _texts(value.split("|") if isinstance(value, str) else value, f"{place}: choices")
+        has_bars = isinstance(value, str) and not value.lstrip().startswith("[")
+        texts = _texts(value.split("|") if has_bars else value, f"{place}: choices")
         named = all(len(text) == 1 or text.casefold() in ("yes", "no", "true", "false") for text in texts)
         words = {} if named else dict(zip(_LETTERS, texts, strict=False))
     if not 2 <= len(texts) <= len(_LETTERS) or len({*texts}) < len(texts):

@@ -41,8 +41,9 @@ def test_names_of_columns_may_be_in_capitals(place):
     assert (only(path).query, only(path).reference) == ("1", ("4",))
 
 
-def test_choices_in_words_are_named_and_written_under_the_question(place):
-    row = {"prompt": "Largest planet?", "choices": ["Mars", "Jupiter"], "answer": "Jupiter"}
+@pytest.mark.parametrize("choices", [["Mars", "Jupiter"], "Mars|Jupiter", '["Mars", "Jupiter"]'])
+def test_choices_in_words_are_named_and_written_under_the_question(choices, place):
+    row = {"prompt": "Largest planet?", "choices": choices, "answer": "Jupiter"}
     question = only(write_questions(place / "q.jsonl", [row]))
     assert question.choices == ("A", "B")
     assert question.reference == ("B",)
