@@ -10,7 +10,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -59,6 +59,7 @@ def collect_answers(
     Raises LogError if an option is missing or wrong, or no line can be read.
     """
     require(bool(paths), "no files", "give at least one")
+    options = replace(options, table_columns=set())  # of these files, not of earlier ones
     lines, unreadable, answers = list[Line](), list[str](), dict[str, dict[str, list[Line]]]()
     for path in _find_files([Path(path) for path in paths]):
         require(path.is_file(), f"{path} is missing", "give a file")

@@ -87,7 +87,7 @@ class ImportOptions:
     score_max: float = 1.0
     """Full score."""
     table_columns: set[str] = field(default_factory=set, repr=False, compare=False)
-    """Columns of all tables read so far."""
+    """Columns of all tables that an import has read."""
 
 
 class ImportFields(TypedDict, total=False):
