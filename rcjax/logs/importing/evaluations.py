@@ -118,7 +118,7 @@ def _find_files(paths: Sequence[Path]) -> list[Path]:
         if not path.is_dir():
             files.append(path)
             continue
-        inside = [file for file in sorted(path.rglob("*")) if file.suffix in _SUFFIXES and file.is_file()]
+        inside = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in _SUFFIXES and file.is_file()]
         recognised = [file for file in inside if _is_evaluation(file)]
         require(bool(recognised), str(path), "no file in this folder is of a format that is known")
         files += recognised
@@ -128,7 +128,7 @@ def _find_files(paths: Sequence[Path]) -> list[Path]:
 def _is_evaluation(file: Path) -> bool:
     """Return whether a file in a folder is an evaluation, even a damaged one. (A user must name tables.)"""
     try:
-        return file.suffix == ".eval" or detect_format(file) is not TABLE
+        return file.suffix.lower() == ".eval" or detect_format(file) is not TABLE
     except LogError:
         return False
 
