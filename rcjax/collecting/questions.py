@@ -112,12 +112,12 @@ def read_questions(
 
 
 def conversation(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return messages as one text for a judge or a person: without system messages; several messages with their roles.
+    """Return messages as one text for a judge or a person, without instructions; several messages with their roles.
 
-    >>> conversation([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}])
+    >>> conversation([{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Why?"}])
     'Why?'
     """
-    shown = [message for message in messages if message.get("role") != "system"]
+    shown = [message for message in messages if message.get("role") not in ("system", "developer")]
     texts = [_message_text(message) for message in shown]
     if len(shown) == 1:
         return texts[0]
