@@ -129,6 +129,7 @@ def test_wrong_options_of_serve_are_refused_in_one_line(line, says, status, kind
     [
         ("", ()),
         ("--host ::1 --allow-host b", ("b",)),
+        ("--host Localhost", ()),
         ("--key-env KEY", None),  # a page cannot know the key
         ("--host 0.0.0.0 --key-env KEY --allow-host api.example", ("api.example",)),
         ("--host 0.0.0.0 --open", None),
