@@ -345,7 +345,6 @@ def _sum(usages: Sequence[Mapping[str, Any]], *, deep: bool) -> dict[str, Any]:
 #: Options that limit the tokens of an answer.
 TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 
-
 _ANSWERS_AVERAGED = 50  # answers that the running means reach back
 
 _CHECKS_AVERAGED = 10  # checks that the running mean of their cost reaches back
@@ -393,13 +392,9 @@ class AnswerMeans:
 
 
 def sent_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options as the request has them: each field of `extra_body` overrides the option of its name.
-
-    >>> sent_options({"max_tokens": 10, "extra_body": {"max_tokens": 8000}})
-    {'max_tokens': 8000}
-    """
-    others = {name: value for name, value in options.items() if name != "extra_body"}
-    return others | dict(as_object(options.get("extra_body")))
+    """Return options as the request has them: each field of `extra_body` overrides the option of its name."""
+    sent = {**options, **as_object(options.get("extra_body"))}
+    return {name: value for name, value in sent.items() if name != "extra_body"}
 
 
 def token_limit(options: Mapping[str, Any]) -> int | None:

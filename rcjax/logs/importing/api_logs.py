@@ -1,8 +1,7 @@
 """Requests and replies in the formats of APIs, and logs of calls: LiteLLM's, and OpenAI's batches.
 
-The logs are JSON Lines or arrays, without labels. The name of a query is a hash of its messages, with the form of its
-request (tools, schema) if that is not plain; in a batch it is the `custom_id`, which must be the same in the batches of
-all models.
+The logs are JSON Lines or arrays, without labels. The name of a query is a hash of its messages, tools and schema; in
+a batch it is the `custom_id`, which must be the same in the batches of all models.
 
 - LiteLLM: standard logging payloads, from its callbacks and its proxy, and the proxy's spend logs (`/spend/logs`) if
   they store prompts. A payload is one call. The model's name is the requested name, if possible the proxy's own.
@@ -34,10 +33,8 @@ from rcjax.logs.importing.lines import (
 from rcjax.policy.decisions import canonical_answer
 from rcjax.policy.signals import SignalError, Token, mean_logprob
 from rcjax.policy.signals.answers import (
-    FORM_OPTIONS,
     INVALID_MARK,
     NO_CALL,
-    PLAIN_FORM,
     canonical_calls,
     chosen_choice,
     format_calls,
@@ -169,7 +166,7 @@ def read_replies(body: Mapping[str, Any], line: Line, *, tools: bool = False) ->
     if body_failure(body) is not None:
         return [line | {"error": "with an error"}]
     if "output" not in body and not (choices and isinstance(choices, list)):
-        raise DamageError("a reply has neither choices nor output: it is none of OpenAI's API")
+        raise DamageError("the reply has neither choices nor output: OpenAI's API always sends one")
     if "output" in body:
         parts = [_read_response(body)]
         called = [_write_calls([item for item in body["output"] if item.get("type") == "function_call"])]
@@ -281,10 +278,8 @@ def _read_payload(record: Mapping[str, Any], query: str | None, place: str) -> l
     request = decode_json(payload.get("proxy_server_request")) or {}
     messages = read_messages(decode_json(payload.get("messages")) or request.get("messages"))
     parameters = decode_json(payload.get("model_parameters")) or {}
-    options = {name: parameters.get(name) or request.get(name) for name in FORM_OPTIONS}
-    form = request_form_of((), options)
-    own_name = hash_json(messages if form == PLAIN_FORM else [messages, form])
-    query_name = own_name if query is None else _look_up(payload, query)
+    options = {**request, **{name: value for name, value in parameters.items() if value}}
+    query_name = hash_json([messages, request_form_of((), options)]) if query is None else _look_up(payload, query)
     require_sound(query_name is not None, place, f"no value at {query}, which is to be the name of the query")
     line = {"query": str(query_name), "model": payload.get("model_group") or payload["model"]}
     failure = _failure(payload, messages)
@@ -293,7 +288,7 @@ def _read_payload(record: Mapping[str, Any], query: str | None, place: str) -> l
     line["prompt"] = format_prompt(messages)
     if str(payload.get("cache_hit")).lower() != "true":  # latency and cost of a cached reply are not the model's
         line |= {"cost": _cost(payload), "seconds": _duration(payload)}
-    return read_replies(decode_json(payload["response"]), line, tools=bool(options["tools"]))
+    return read_replies(decode_json(payload["response"]), line, tools=bool(options.get("tools")))
 
 
 def _failure(payload: Mapping[str, Any], messages: list[tuple[str, str]]) -> str | None:

@@ -84,8 +84,7 @@ def _is_inspect(path: Path, head: bytes) -> bool:
 
 def _read_inspect(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a log, one per sample and epoch."""
-    is_zip = path.suffix.lower() == ".eval" or zipfile.is_zipfile(path)
-    head, samples = _open_zip(path) if is_zip else _open_json(path)
+    head, samples = (_open_zip if path.suffix.lower() == ".eval" or zipfile.is_zipfile(path) else _open_json)(path)
     evaluation = None
     for sample in samples:
         if isinstance(sample, DamageError):
