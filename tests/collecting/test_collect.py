@@ -281,7 +281,7 @@ def test_a_dry_run_names_second_questions_and_what_cannot_be_graded(place):
     words = " ".join(result.stdout.split())
     assert "10 calls to make" in words
     assert "requests 10 more: a second question about each answer" in words
-    assert "1 question without a right answer: their answers get no verdict: give right answers, or" in words
+    assert "1 question without a right answer, hence without verdicts: give right answers, or" in words
     result, _ = collect(place, Models(), "--dry-run", names=["tiny", "large"])
     assert "requests" not in result.stdout
     assert "right answer" not in result.stdout

@@ -108,7 +108,7 @@ def detect_format(path: Path) -> Format:
         if form.recognises(path, head):
             return form
     names = ", ".join(form.files for form in FORMATS)
-    raise DamageError(f"{path.name}: of no format that is known: {names}; or give --format")
+    raise DamageError(f"{path.name}: unknown format: give a file of {names}, or --format")
 
 
 def _find_files(paths: Sequence[Path]) -> list[Path]:
@@ -120,7 +120,7 @@ def _find_files(paths: Sequence[Path]) -> list[Path]:
             continue
         inside = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in _SUFFIXES and file.is_file()]
         recognised = [file for file in inside if _is_evaluation(file)]
-        require(bool(recognised), str(path), "no file in this folder is of a format that is known")
+        require(bool(recognised), str(path), "no file in this folder has a known format")
         files += recognised
     return files
 
@@ -306,7 +306,7 @@ def _sound_lines(queries: Mapping[str, list[Line]], left_out: Counter[str]) -> l
     if 2 * len(repeated) > len(sound):
         return [sample for samples in sound for sample in samples]
     if repeated:
-        left_out["repeated answers to a query"] += sum(repeated)
+        left_out["repeated: the query has an answer already"] += sum(repeated)
     return [samples[0] for samples in sound]
 
 

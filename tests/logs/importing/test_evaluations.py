@@ -159,7 +159,7 @@ def test_samples_make_the_votes_that_their_answers_have(write):
 
 def test_few_repeated_answers_are_left_out_and_counted(write):
     repeated = write(id=[1, 1, 2, 3], engine=["m"] * 4, sample=[2, 1, 1, 1])
-    with pytest.warns(rcjax.logs.LeftOutWarning, match="1 answer left out: 1 repeated answers to a query"):
+    with pytest.warns(rcjax.logs.LeftOutWarning, match="1 answer left out: 1 repeated: the query has"):
         frame = rcjax.logs.importing.read_evaluations(repeated, columns=COLUMNS)
     assert frame["correct"].to_list() == [0, 1, 0]
     assert "sample" not in frame.columns
