@@ -397,7 +397,7 @@ def _notes(
     ungraded = sum(resources.graders.grader_name(question) is None for question in questions)
     if ungraded:
         advice = "give right answers, or --grade judge:MODEL, or label some by hand"
-        notes.append(f"{count(ungraded, 'question')} without a right answer: their answers get no verdict: {advice}")
+        notes.append(f"{count(ungraded, 'question')} without a right answer, hence without verdicts: {advice}")
     ids, unasked = {question.query for question in questions}, resources.plan.unasked
     if beyond := sum(query in unasked for query, *_ in answers.answered):
         notes.append(f"{count(beyond, 'answer')} of the log are to questions beyond --limit, and stay in it")

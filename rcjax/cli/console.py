@@ -210,7 +210,7 @@ def _describe(problem: BaseException) -> tuple[str, str]:
         return text, "infeasible" if infeasible else "data"
     if isinstance(problem, ModuleNotFoundError) and (name := (problem.name or "").partition(".")[0]) in _LIBRARIES:
         return f"this needs {name}, which an installation for rcjax serve alone lacks: pip install rcjax", "missing"
-    return f"unexpected {type(problem).__name__}: {text}: {_REPORT}", "internal"
+    return ": ".join(filter(None, [f"unexpected {type(problem).__name__}", text, _REPORT])), "internal"
 
 
 # Signals.

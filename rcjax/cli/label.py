@@ -366,8 +366,8 @@ def _make_plan(grading: Grading, models: Path | None, budget: float | None, *, i
     from rcjax.serving.models_file import read_models
 
     settings = {} if models is None else read_models(models)
-    scale = {"score_max": grading.score_max, "is_binary": is_binary}
-    return Plan({}, settings, None, tuple(grading.graders or ()), grading.read_rubric(), budget, **scale)
+    graders, scale = tuple(grading.graders or ()), {"score_max": grading.score_max, "is_binary": is_binary}
+    return Plan(models={}, judges=settings, graders=graders, rubric=grading.read_rubric(), budget=budget, **scale)
 
 
 def _make_questions(

@@ -194,7 +194,7 @@ class AccessOptions:
             raise typer.BadParameter(f"others can reach {host}: {advice}", param_hint="--host")
 
     def hosts(self, is_private: bool) -> tuple[str, ...] | None:
-        """Return the host names that requests may use; None for any, unless names are given, if others can call."""
+        """Return the host names to accept; None accepts any: others can call, and no name is given."""
         names = tuple(self.allow_host or ())
         for name in names:
             if not re.fullmatch(r"[A-Za-z0-9.:_-]+", name) or re.fullmatch(r"[^:]*:\d+", name):
@@ -384,8 +384,8 @@ def announce(settings: ServiceSettings, as_json: bool, workers: int, url: str, c
     else:
         _print_policies(url, catalog.policies)
         if settings.keys_file is not None and workers > 1:
-            limits = "max_concurrent and each client's rung are limits per worker"
-            warn(f"{limits}; money and requests a minute are limits of the whole service", "note")
+            scope = "max_concurrent and each client's rung hold per worker"
+            warn(f"{scope}; money and requests a minute hold for the whole service", "note")
 
 
 @escape_arguments

@@ -264,7 +264,10 @@ async def probe_all(plan: Plan) -> list[Capabilities]:
 
     async def ask(name: str, respondent: Respondent) -> Capabilities:
         async with resources.budget.expense(lambda _: None) as expense:
-            return await probe(respondent, resources.options_of(name, ()), CallUsage(), expense)
+            try:
+                return await probe(respondent, resources.options_of(name, ()), CallUsage(), expense)
+            except NotCoveredError:
+                return Capabilities(name, error="the budget does not cover a probe", cost=float(expense.spent))
 
     async with aclosing(RunResources(plan)) as resources:
         return list(await asyncio.gather(*(ask(*pair) for pair in resources.respondents.items())))

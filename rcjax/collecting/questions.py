@@ -112,12 +112,12 @@ def read_questions(
 
 
 def conversation(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return messages as one text for a judge or a person: without system messages; several messages with their roles.
+    """Return messages as one text for a judge or a person, without instructions; several messages with their roles.
 
-    >>> conversation([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}])
+    >>> conversation([{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Why?"}])
     'Why?'
     """
-    shown = [message for message in messages if message.get("role") != "system"]
+    shown = [message for message in messages if message.get("role") not in ("system", "developer")]
     texts = [_message_text(message) for message in shown]
     if len(shown) == 1:
         return texts[0]
@@ -267,6 +267,8 @@ def _structured_answers(value: Any) -> tuple[str, ...]:
 
 def _messages(row: Mapping[str, Any], template: str | None, words: Mapping[str, str], place: str) -> tuple[Any, ...]:
     prompt, messages = row.get("prompt"), row.get("messages")
+    if messages is None and isinstance(prompt, list):  # as in the data of trainers
+        prompt, messages = None, prompt
     if isinstance(messages, str):  # in a cell of CSV
         messages = read_json(messages)
         if messages is None:
@@ -274,6 +276,8 @@ def _messages(row: Mapping[str, Any], template: str | None, words: Mapping[str, 
     if (prompt is None) == (messages is None):
         problem = "neither a prompt nor messages" if prompt is None else "both a prompt and messages"
         raise LogError(f"{place}: {problem}: give one of the two")
+    if not isinstance(prompt, str | int | float | None):
+        raise LogError(f"{place}: prompt must be a text, a number or a list of messages as the API has them")
     if messages is not None and not (
         isinstance(messages, list) and messages and all(isinstance(message, Mapping) for message in messages)
     ):
@@ -319,7 +323,8 @@ def _choices(value: Any, place: str) -> tuple[tuple[str, ...], dict[str, str]]:
         words = {str(name): str(text) for name, text in value.items()}
         texts = [*words]
     else:
-        texts = _texts(value.split("|") if isinstance(value, str) else value, f"{place}: choices")
+        has_bars = isinstance(value, str) and not value.lstrip().startswith("[")
+        texts = _texts(value.split("|") if has_bars else value, f"{place}: choices")
         named = all(len(text) == 1 or text.casefold() in ("yes", "no", "true", "false") for text in texts)
         words = {} if named else dict(zip(_LETTERS, texts, strict=False))
     if not 2 <= len(texts) <= len(_LETTERS) or len({*texts}) < len(texts):

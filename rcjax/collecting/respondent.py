@@ -18,7 +18,7 @@ from typing import Any
 from rcjax.collecting.answer_file import LOST_CALL, AnswerFile
 from rcjax.collecting.questions import Question
 from rcjax.policy.signals import ReplyCheck, Signal, Votes
-from rcjax.policy.signals.answers import FORM_OPTIONS, as_object
+from rcjax.policy.signals.answers import FORM_OPTIONS
 from rcjax.policy.signals.signal import ChoiceNormaliser, signal_by_name
 from rcjax.serving.call_log import Handling, Query, call_row
 from rcjax.serving.check_processes import CheckRunner
@@ -28,7 +28,7 @@ from rcjax.serving.exchange import Exchange
 from rcjax.serving.failures import NO_CREDIT, CallError, Failure, NotCoveredError, connection_error
 from rcjax.serving.models_file import ModelEntry, format_request_settings
 from rcjax.serving.openai_client import MAX_WAIT_SECONDS, CompletionRequest, backoff_seconds, complete, make_api_client
-from rcjax.serving.usage import CallUsage, text_bytes, token_limit
+from rcjax.serving.usage import CallUsage, sent_options, text_bytes, token_limit
 
 _TOKENS_PER_MESSAGE, _TOKENS_PER_REQUEST = 16, 64  # most tokens that endpoints add to a message, and to a request
 
@@ -378,7 +378,7 @@ class CollectedModel:
     @property
     def why_samples_equal(self) -> str | None:
         """Reason why several samples would be equal, in words; None if they may differ, or there is one sample."""
-        options = {**self.options, **as_object(self.options.get("extra_body"))}
+        options = sent_options(self.options)
         if self.samples > 1 and options.get("temperature") == 0:
             return "temperature is 0"
         return "a seed is set" if self.samples > 1 and options.get("seed") is not None else None

@@ -31,6 +31,7 @@ from rcjax.serving.usage import (
     is_text,
     reply_samples,
     request_bytes,
+    sent_options,
     text_bytes,
     token_limit,
 )
@@ -77,9 +78,6 @@ _BYTES_PER_TOKEN = 4  # of English text, as a rule of thumb
 
 SECOND_QUESTION_TOKENS = 80
 """Tokens of a signal's second question, besides the question and the answer."""
-
-#: Two names of one option: a request may have only one of them.
-_SYNONYMS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
 _MERGED = ("extra_body", "extra_headers", "extra_query")  # options whose entries are overridden one by one
 
@@ -155,11 +153,11 @@ class Endpoint:
             overrides = self._permitted(overrides)
         if not overrides:
             return self.options
-        replaced = {other for name, other in _SYNONYMS.items() if name in overrides}
-        options = {name: value for name, value in self.options.items() if name not in replaced} | dict(overrides)
+        base = self.options if {*TOKEN_LIMITS}.isdisjoint(sent_options(overrides)) else _without_limits(self.options)
+        options = {**base, **overrides}
         for name in _MERGED:
-            if name in overrides and isinstance(base := self.options.get(name), Mapping):
-                options[name] = {**base, **overrides[name]}
+            if name in overrides and isinstance(entries := base.get(name), Mapping):
+                options[name] = {**entries, **overrides[name]}
         signal_options = self.signal.options if self.signal is not None else {}
         needed: dict[str, Any] = {name: self.options[name] for name in signal_options if name in self.options}
         top = max(chosen.get("top_logprobs") or 0 for chosen in (needed, overrides))
@@ -174,7 +172,7 @@ class Endpoint:
         ... )
         {'seed': 1}
         """
-        max_tokens, wanted = (token_limit({**options, "n": 1}) for options in (self.options, overrides))
+        max_tokens, wanted = (token_limit({**sent_options(options), "n": 1}) for options in (self.options, overrides))
         given = self.options.keys() | as_object(self.options.get("extra_body")).keys()
         kept = (self.fixed & given).difference(TOKEN_LIMITS)
         kept |= self.fixed & THINKING_OPTIONS if kept & THINKING_OPTIONS else frozenset()
@@ -397,6 +395,12 @@ def require_options(options: Mapping[str, Any]) -> None:
         raise ValueError(f"options: top_logprobs must be a whole number, not {describe_type(top)}")
     if options.get("stream"):
         raise ValueError("options: an answer is judged as a whole: stream cannot be used")
+
+
+def _without_limits(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options without limits on tokens, so that those of a question replace them under either name."""
+    kept = {name: value for name, value in options.items() if name not in TOKEN_LIMITS}
+    return kept | ({"extra_body": _without_limits(as_object(kept["extra_body"]))} if "extra_body" in kept else {})
 
 
 def within_token_limit(options: Mapping[str, Any], limit: int | None, votes: int = 1) -> dict[str, Any]:

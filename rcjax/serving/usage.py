@@ -345,7 +345,6 @@ def _sum(usages: Sequence[Mapping[str, Any]], *, deep: bool) -> dict[str, Any]:
 #: Options that limit the tokens of an answer.
 TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 
-
 _ANSWERS_AVERAGED = 50  # answers that the running means reach back
 
 _CHECKS_AVERAGED = 10  # checks that the running mean of their cost reaches back
@@ -392,19 +391,26 @@ class AnswerMeans:
         self.seconds += share * (max(seconds, 1e-3) - self.seconds)
 
 
+def sent_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as the request has them: each field of `extra_body` overrides the option of its name."""
+    sent = {**options, **as_object(options.get("extra_body"))}
+    return {name: value for name, value in sent.items() if name != "extra_body"}
+
+
 def token_limit(options: Mapping[str, Any]) -> int | None:
     """Return the limit on the tokens of a reply, over all its samples; None if the options set none.
 
-    >>> token_limit({"max_tokens": 10, "n": 5}), token_limit({})
-    (50, None)
+    >>> token_limit({"max_tokens": 10, "n": 5}), token_limit({"extra_body": {"max_tokens": 8000}}), token_limit({})
+    (50, 8000, None)
     """
+    options = sent_options(options)
     limits = [options[name] for name in TOKEN_LIMITS if _is_count(options.get(name))]
     return max(limits) * reply_samples(options) if limits else None
 
 
 def reply_samples(options: Mapping[str, Any]) -> int:
     """Return the number of answers in a reply."""
-    samples = options.get("n")
+    samples = sent_options(options).get("n")
     return samples if _is_count(samples) else 1
 
 

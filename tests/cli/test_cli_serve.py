@@ -129,6 +129,7 @@ def test_wrong_options_of_serve_are_refused_in_one_line(line, says, status, kind
     [
         ("", ()),
         ("--host ::1 --allow-host b", ("b",)),
+        ("--host Localhost", ()),
         ("--key-env KEY", None),  # a page cannot know the key
         ("--host 0.0.0.0 --key-env KEY --allow-host api.example", ("api.example",)),
         ("--host 0.0.0.0 --open", None),
@@ -175,8 +176,8 @@ def test_the_announcement_has_the_address_and_the_policies(folder, capsys):
     ]
     assert not told.out
     announce(replace(settings, keys_file=folder / "keys.toml"), False, 2, "http://127.0.0.1:8080", catalog)
-    what = "max_concurrent and each client's rung are limits per worker"
-    assert f"{what}; money and requests a minute are limits of the whole service" in " ".join(
+    what = "max_concurrent and each client's rung hold per worker"
+    assert f"{what}; money and requests a minute hold for the whole service" in " ".join(
         capsys.readouterr().err.split()
     )
     announce(replace(settings, stops_at_budget=True), False, 1, "http://127.0.0.1:8080", catalog)

@@ -24,6 +24,7 @@ RAISED = [
     (ImportError("libjax_common.so: failed to map segment from shared object"), "memory", "there is not enough memory"),
     (pl.exceptions.PanicException("index out of bounds"), "internal", "unexpected PanicException: index out of bounds"),
     (AttributeError("'NoneType' object"), "internal", "RCJAX_TRACEBACK=1"),
+    (RuntimeError(), "internal", "unexpected RuntimeError: if the reason is not clear"),
     (KeyError("\x1b[31mname"), "internal", "unexpected KeyError"),
 ]
 

@@ -281,7 +281,7 @@ def test_a_dry_run_names_second_questions_and_what_cannot_be_graded(place):
     words = " ".join(result.stdout.split())
     assert "10 calls to make" in words
     assert "requests 10 more: a second question about each answer" in words
-    assert "1 question without a right answer: their answers get no verdict: give right answers, or" in words
+    assert "1 question without a right answer, hence without verdicts: give right answers, or" in words
     result, _ = collect(place, Models(), "--dry-run", names=["tiny", "large"])
     assert "requests" not in result.stdout
     assert "right answer" not in result.stdout
@@ -323,12 +323,27 @@ def test_a_probe_is_no_dry_run(place):
     assert "cannot be combined with --probe" in " ".join(result.stderr.split())
 
 
+def test_a_budget_below_the_cost_of_a_probe_is_said(place):
+    with served(Models()) as (server, url):
+        models = write_models(place / "models.toml", url, ["tiny"])
+        result = run("collect", "--probe", "--models", models, "--budget", "0.0000001", "--json")
+    assert (result.exit_code, server.requests) == (1, [])
+    assert json.loads(result.stdout)["models"][0]["error"] == "the budget does not cover a probe"
+
+
 @pytest.mark.parametrize(("options", "wanted"), [("", 8), ("max_tokens = 5000", 8), ("max_tokens = 5", 5)])
 def test_the_limit_of_the_command_caps_that_of_the_file(options, wanted, place):
     """It was ignored without a word."""
     more = f"options = {{ {options} }}"
     _, server = collect(place, Models(), "--max-tokens", "8", "--signal", "choice", names=["tiny"], n=1, more=more)
     assert {request["max_tokens"] for request in server.requests} == {wanted}
+
+
+def test_a_limit_in_extra_body_bounds_what_is_sent_and_what_a_run_may_cost(place):
+    more, how = "options = { extra_body = { max_tokens = 8000 } }", ("--signal", "choice", "--json")
+    result, server = collect(place, Models(), *how, names=["large"], n=1, more=more)
+    assert {request["max_tokens"] for request in server.requests} == {8000}
+    assert json.loads(result.stdout)["estimate"][0]["max_cost"] > 8000 * 30 / 1e6
 
 
 def test_a_parameter_that_a_server_refuses_is_named(place):

@@ -41,8 +41,9 @@ def test_names_of_columns_may_be_in_capitals(place):
     assert (only(path).query, only(path).reference) == ("1", ("4",))
 
 
-def test_choices_in_words_are_named_and_written_under_the_question(place):
-    row = {"prompt": "Largest planet?", "choices": ["Mars", "Jupiter"], "answer": "Jupiter"}
+@pytest.mark.parametrize("choices", [["Mars", "Jupiter"], "Mars|Jupiter", '["Mars", "Jupiter"]'])
+def test_choices_in_words_are_named_and_written_under_the_question(choices, place):
+    row = {"prompt": "Largest planet?", "choices": choices, "answer": "Jupiter"}
     question = only(write_questions(place / "q.jsonl", [row]))
     assert question.choices == ("A", "B")
     assert question.reference == ("B",)
@@ -66,7 +67,8 @@ def test_a_system_message_and_a_template(place):
 
 def test_messages_as_in_the_api(place):
     messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}]
-    assert only(write_questions(place / "q.jsonl", [{"messages": messages}])).messages == tuple(messages)
+    for column in ("messages", "prompt"):
+        assert only(write_questions(place / "q.jsonl", [{column: messages}])).messages == tuple(messages)
     path = place / "q.csv"
     pl.DataFrame({"messages": [json.dumps(messages)]}).write_csv(path)
     assert only(path).messages == tuple(messages)
@@ -103,6 +105,8 @@ def test_right_answers_may_be_texts_or_lists(answer, reference, place):
         ({"prompt": None, "answer": "x"}, "row 1: neither a prompt nor messages: give one"),
         ({"prompt": "x", "messages": [{"role": "user", "content": "x"}]}, "row 1: both a prompt and messages"),
         ({"messages": [3]}, "messages must be a list of messages"),
+        ({"prompt": ["x"]}, "messages must be a list of messages"),
+        ({"prompt": {"role": "user", "content": "x"}}, "prompt must be a text, a number or a list of messages"),
         ({"messages": "[" * 100_000}, "messages are not JSON"),
         ({"prompt": "x", "choices": "A|A"}, "choices must be 2 to 26, all different"),
         ({"prompt": "x", "choices": "A|B", "answer": "C"}, "the answer C is none of the choices: give one of A, B"),

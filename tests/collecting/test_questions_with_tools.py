@@ -62,6 +62,11 @@ def test_invalid_tools_and_schemas_are_refused_with_their_row(tmp_path, row, say
     assert "\n" not in str(problem.value)
 
 
+@pytest.mark.parametrize("role", ["system", "developer"])
+def test_instructions_are_not_shown_with_a_question(role):
+    assert conversation([{"role": role, "content": "Be brief."}, {"role": "user", "content": "Why?"}]) == "Why?"
+
+
 def test_calls_in_messages_are_read_and_counted():
     made = {"id": "1", "function": {"name": "f", "arguments": "{}"}}
     asked = [{"role": "user", "content": "?"}, {"role": "assistant", "content": None, "tool_calls": [made]}]

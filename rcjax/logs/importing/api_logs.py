@@ -1,7 +1,7 @@
 """Requests and replies in the formats of APIs, and logs of calls: LiteLLM's, and OpenAI's batches.
 
-The logs are JSON Lines or arrays, without labels. The name of a query is a hash of its messages; in a batch it is the
-`custom_id`, which must be the same in the batches of all models.
+The logs are JSON Lines or arrays, without labels. The name of a query is a hash of its messages, tools and schema; in
+a batch it is the `custom_id`, which must be the same in the batches of all models.
 
 - LiteLLM: standard logging payloads, from its callbacks and its proxy, and the proxy's spend logs (`/spend/logs`) if
   they store prompts. A payload is one call. The model's name is the requested name, if possible the proxy's own.
@@ -32,7 +32,15 @@ from rcjax.logs.importing.lines import (
 )
 from rcjax.policy.decisions import canonical_answer
 from rcjax.policy.signals import SignalError, Token, mean_logprob
-from rcjax.policy.signals.answers import INVALID_MARK, NO_CALL, canonical_calls, chosen_choice, format_calls, hash_json
+from rcjax.policy.signals.answers import (
+    INVALID_MARK,
+    NO_CALL,
+    canonical_calls,
+    chosen_choice,
+    format_calls,
+    hash_json,
+    request_form_of,
+)
 from rcjax.policy.signals.replies import NO_LOGPROB, TokensError, logprob_of, read_tokens, token_content
 from rcjax.policy.signals.signal import choice_logprob
 from rcjax.serving.completions import choice_text, read_json
@@ -158,7 +166,7 @@ def read_replies(body: Mapping[str, Any], line: Line, *, tools: bool = False) ->
     if body_failure(body) is not None:
         return [line | {"error": "with an error"}]
     if "output" not in body and not (choices and isinstance(choices, list)):
-        raise DamageError("a reply has neither choices nor output: it is none of OpenAI's API")
+        raise DamageError("the reply has neither choices nor output: OpenAI's API always sends one")
     if "output" in body:
         parts = [_read_response(body)]
         called = [_write_calls([item for item in body["output"] if item.get("type") == "function_call"])]
@@ -269,7 +277,9 @@ def _read_payload(record: Mapping[str, Any], query: str | None, place: str) -> l
     payload = record.get("standard_logging_object", record)
     request = decode_json(payload.get("proxy_server_request")) or {}
     messages = read_messages(decode_json(payload.get("messages")) or request.get("messages"))
-    query_name = hash_json(messages) if query is None else _look_up(payload, query)
+    parameters = decode_json(payload.get("model_parameters")) or {}
+    options = {**request, **{name: value for name, value in parameters.items() if value}}
+    query_name = hash_json([messages, request_form_of((), options)]) if query is None else _look_up(payload, query)
     require_sound(query_name is not None, place, f"no value at {query}, which is to be the name of the query")
     line = {"query": str(query_name), "model": payload.get("model_group") or payload["model"]}
     failure = _failure(payload, messages)
@@ -278,8 +288,7 @@ def _read_payload(record: Mapping[str, Any], query: str | None, place: str) -> l
     line["prompt"] = format_prompt(messages)
     if str(payload.get("cache_hit")).lower() != "true":  # latency and cost of a cached reply are not the model's
         line |= {"cost": _cost(payload), "seconds": _duration(payload)}
-    tools = (decode_json(payload.get("model_parameters")) or {}).get("tools") or request.get("tools")
-    return read_replies(decode_json(payload["response"]), line, tools=bool(tools))
+    return read_replies(decode_json(payload["response"]), line, tools=bool(options.get("tools")))
 
 
 def _failure(payload: Mapping[str, Any], messages: list[tuple[str, str]]) -> str | None:

@@ -10,7 +10,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -59,6 +59,7 @@ def collect_answers(
     Raises LogError if an option is missing or wrong, or no line can be read.
     """
     require(bool(paths), "no files", "give at least one")
+    options = replace(options, table_columns=set())  # of these files, not of earlier ones
     lines, unreadable, answers = list[Line](), list[str](), dict[str, dict[str, list[Line]]]()
     for path in _find_files([Path(path) for path in paths]):
         require(path.is_file(), f"{path} is missing", "give a file")
@@ -107,7 +108,7 @@ def detect_format(path: Path) -> Format:
         if form.recognises(path, head):
             return form
     names = ", ".join(form.files for form in FORMATS)
-    raise DamageError(f"{path.name}: of no format that is known: {names}; or give --format")
+    raise DamageError(f"{path.name}: unknown format: give a file of {names}, or --format")
 
 
 def _find_files(paths: Sequence[Path]) -> list[Path]:
@@ -117,9 +118,9 @@ def _find_files(paths: Sequence[Path]) -> list[Path]:
         if not path.is_dir():
             files.append(path)
             continue
-        inside = [file for file in sorted(path.rglob("*")) if file.suffix in _SUFFIXES and file.is_file()]
+        inside = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in _SUFFIXES and file.is_file()]
         recognised = [file for file in inside if _is_evaluation(file)]
-        require(bool(recognised), str(path), "no file in this folder is of a format that is known")
+        require(bool(recognised), str(path), "no file in this folder has a known format")
         files += recognised
     return files
 
@@ -127,7 +128,7 @@ def _find_files(paths: Sequence[Path]) -> list[Path]:
 def _is_evaluation(file: Path) -> bool:
     """Return whether a file in a folder is an evaluation, even a damaged one. (A user must name tables.)"""
     try:
-        return file.suffix == ".eval" or detect_format(file) is not TABLE
+        return file.suffix.lower() == ".eval" or detect_format(file) is not TABLE
     except LogError:
         return False
 
@@ -305,7 +306,7 @@ def _sound_lines(queries: Mapping[str, list[Line]], left_out: Counter[str]) -> l
     if 2 * len(repeated) > len(sound):
         return [sample for samples in sound for sample in samples]
     if repeated:
-        left_out["repeated answers to a query"] += sum(repeated)
+        left_out["repeated: the query has an answer already"] += sum(repeated)
     return [samples[0] for samples in sound]
 
 

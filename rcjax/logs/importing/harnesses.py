@@ -78,13 +78,13 @@ def _is_inspect(path: Path, head: bytes) -> bool:
             with zipfile.ZipFile(path) as archive:
                 return bool({"header.json", "_journal/start.json"} & {*archive.namelist()})
         except (OSError, zipfile.BadZipFile):
-            return path.suffix == ".eval"
+            return path.suffix.lower() == ".eval"
     return head.lstrip().startswith(b"{") and b'"eval"' in head and b'"version"' in head
 
 
 def _read_inspect(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a log, one per sample and epoch."""
-    head, samples = _open_zip(path) if path.suffix == ".eval" or zipfile.is_zipfile(path) else _open_json(path)
+    head, samples = (_open_zip if path.suffix.lower() == ".eval" or zipfile.is_zipfile(path) else _open_json)(path)
     evaluation = None
     for sample in samples:
         if isinstance(sample, DamageError):

@@ -87,7 +87,7 @@ class ImportOptions:
     score_max: float = 1.0
     """Full score."""
     table_columns: set[str] = field(default_factory=set, repr=False, compare=False)
-    """Columns of all tables read so far."""
+    """Columns of all tables that an import has read."""
 
 
 class ImportFields(TypedDict, total=False):
@@ -142,7 +142,7 @@ def check_line(line: Line) -> Line:
     for name in _TEXTS:
         value = line.get(name)
         if not isinstance(value, str) and (value is not None or name in ("query", "model")):
-            raise WrongValueError(f"{name} is {value!r:.40}, no text")
+            raise WrongValueError(f"{name} must be a text, not {value!r:.40}")
         if value is not None:
             line[name] = value.encode(errors="replace").decode()
     if lacks_answer(line.get("finish")) and (line.get("error") is None or line.get("has_no_confidence")):
@@ -151,7 +151,7 @@ def check_line(line: Line) -> Line:
         line[name] = unicodedata.normalize("NFC", line[name]).strip()
     for name in _AMOUNTS:
         if line.get(name) is not None and to_amount(line[name]) is None:
-            raise WrongValueError(f"{name} is {line[name]!r:.40}, no amount of 0 or more")
+            raise WrongValueError(f"{name} must be an amount of 0 or more, not {line[name]!r:.40}")
     return line
 
 

@@ -147,13 +147,13 @@ class ServiceSettings:
 def is_local(host: str) -> bool:
     """Return whether a host is an address of this machine that no other machine can call.
 
-    >>> is_local("127.0.0.1"), is_local("localhost"), is_local("::1"), is_local("0.0.0.0")
+    >>> is_local("127.0.0.1"), is_local("Localhost"), is_local("::1"), is_local("0.0.0.0")
     (True, True, True, False)
     """
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
-        return host == "localhost"
+        return host.casefold() == "localhost"
 
 
 class EndpointConnections:

@@ -30,7 +30,7 @@ _CHAT_FIELDS = CompletionCreateParamsBase.__annotations__.keys()
 #: Fields that have another name, or none, in chat completions. OpenAI accepts metadata only with a stored completion.
 _TRANSLATED = frozenset(
     {"include", "input", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "reasoning"}
-    | {"stream_options", "text", "tool_choice", "tools", "top_logprobs"}
+    | {"parallel_tool_calls", "stream_options", "text", "tool_choice", "tools", "top_logprobs"}
 )
 
 #: Sampling options of chat completions that responses lack, and that are passed on nevertheless.
@@ -146,6 +146,8 @@ def _translate_options(data: JsonObject) -> Iterator[tuple[str, Any]]:
     tools = [_translate_tool(tool, f"{where}.") for where, tool in _read_objects(data, "tools")]
     if tools:
         yield "tools", tools
+        if "parallel_tool_calls" in data:  # which chat completions refuse without tools
+            yield "parallel_tool_calls", data["parallel_tool_calls"]
     choice = data.get("tool_choice")
     if choice is not None and (tools or choice not in ("auto", "none")):  # without tools, auto and none change nothing
         is_text = isinstance(choice, str)

@@ -85,7 +85,7 @@ TABLE: dict[str, list[tuple[Any, ...]]] = {
         ("trains on NaN", ("wrong.toml", 'logs = ["log.csv"]\ntrain = nan'), "file['train']: must be between"),
     ],
     "evaluation": [
-        ("is another JSON", ("other.json", '{"a": 1}'), "of no format that is known"),
+        ("is another JSON", ("other.json", '{"a": 1}'), "unknown format: give a file of"),
         ("is half a log of Inspect", half_of_inspect, "cannot be read"),
         ("is nested deeply", ("deep.json", '{"evalId": 1, "results": ' + DEEP), "cannot be read"),
     ],

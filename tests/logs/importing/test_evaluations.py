@@ -129,6 +129,13 @@ def test_a_table_is_refused_as_a_log_is(columns, change, message, german):
         read(path, columns=named | columns)
 
 
+def test_columns_of_an_earlier_import_count_for_nothing(german):
+    options = ImportOptions(columns=NAMES)
+    import_evaluations([german()], options)
+    with pytest.raises(LogError, match="--column query=id: no table has this column"):
+        import_evaluations([german().with_name("plain.csv")], options)
+
+
 def test_samples_make_the_votes_that_their_answers_have(write):
     """Each answer has a row, and whoever reads the log counts how many agree; every sample is paid for."""
     rows = {"id": [1, 1, 1, 2, 2, 2], "ok": [1, 0, 1, 0, 0, 1], "answer": ["a", "b", "A ", "x", "y", "y"]}
@@ -152,7 +159,7 @@ def test_samples_make_the_votes_that_their_answers_have(write):
 
 def test_few_repeated_answers_are_left_out_and_counted(write):
     repeated = write(id=[1, 1, 2, 3], engine=["m"] * 4, sample=[2, 1, 1, 1])
-    with pytest.warns(rcjax.logs.LeftOutWarning, match="1 answer left out: 1 repeated answers to a query"):
+    with pytest.warns(rcjax.logs.LeftOutWarning, match="1 answer left out: 1 repeated: the query has"):
         frame = rcjax.logs.importing.read_evaluations(repeated, columns=COLUMNS)
     assert frame["correct"].to_list() == [0, 1, 0]
     assert "sample" not in frame.columns

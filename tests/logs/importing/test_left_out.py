@@ -11,8 +11,8 @@ from helpers.command_line import run
 
 import rcjax
 from rcjax.logs.errors import LogError
-from rcjax.logs.importing.evaluations import ImportOptions, import_evaluations
-from rcjax.logs.importing.harnesses import DamageError, _require_evaluation
+from rcjax.logs.importing.evaluations import ImportOptions, _find_files, import_evaluations
+from rcjax.logs.importing.harnesses import DamageError, _read_inspect, _require_evaluation
 
 FILES = Path(__file__).parent / "files"
 EVAL = sorted((FILES / "inspect").glob("*.eval"))
@@ -58,6 +58,14 @@ def test_a_folder_with_an_aborted_run_in_it(tmp_path):
     assert result.stderr.startswith("warning: left out, as 1 cannot be read: aborted.eval: ")
     (told,) = json.loads(result.stdout)["unreadable"]
     assert told.startswith("aborted.eval: holds no samples")
+
+
+def test_endings_in_capitals_are_those_of_the_formats(tmp_path):
+    shutil.copy(FILES / "litellm" / "calls.jsonl", tmp_path / "CALLS.JSONL")
+    (tmp_path / "BROKEN.EVAL").write_bytes(EVAL[0].read_bytes()[:100])
+    assert {path.name for path in _find_files([tmp_path])} == {"BROKEN.EVAL", "CALLS.JSONL"}
+    with pytest.raises(DamageError, match=r"BROKEN\.EVAL: cannot be read: .*zip"):
+        [*_read_inspect(tmp_path / "BROKEN.EVAL", ImportOptions())]
 
 
 @pytest.mark.parametrize("ending", ["json", "jsonl"])

@@ -63,7 +63,7 @@ def spent(payload):
     """A payload as the proxy's table of spend logs has it: all texts and numbers."""
     times = {end: datetime.fromtimestamp(payload[end], UTC).isoformat() for end in ("startTime", "endTime")}
     kept = ("call_type", "model", "model_group", "prompt_tokens", "completion_tokens", "status")
-    asked = json.dumps({"messages": payload["messages"]})
+    asked = json.dumps({"messages": payload["messages"], **payload["model_parameters"]})
     return times | {name: payload[name] for name in kept} | {
         "request_id": payload["id"], "spend": payload["response_cost"], "cache_hit": "False", "messages": "{}",
         "proxy_server_request": asked, "response": json.dumps(payload["response"]),
@@ -240,6 +240,16 @@ def test_calls_in_the_log_of_litellm_are_answers_and_so_is_none(tmp_path):
     frame = imported(path).frame
     answers = dict(frame.group_by("model").agg(pl.col("answer").unique()).iter_rows())
     assert answers == {"toy-small": ['[{"arguments":{},"name":"f"}]'], "toy-large": ["[]"]}
+
+
+def test_tools_distinguish_queries(tmp_path):
+    path, rows = tmp_path / "calls.jsonl", []
+    for tool in "fgf":
+        payload = next(one for one in lines(LITELLM) if one["status"] == "success")
+        payload["model_parameters"] = {"tools": [{"type": "function", "function": {"name": tool}}]}
+        rows.append(payload)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert imported(path).frame["query"].n_unique() == 2
 
 
 def test_earlier_calls_distinguish_queries():

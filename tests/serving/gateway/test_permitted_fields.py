@@ -77,6 +77,16 @@ def test_the_lower_limit_on_the_tokens_of_a_judged_answer_holds(service, name, w
     assert [request[one] for one in ("max_tokens", "max_completion_tokens") if one in request] == [sent]
 
 
+@pytest.mark.parametrize(("wanted", "sent"), [(5, 5), (1000, 100)])
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+def test_a_client_lowers_a_limit_in_extra_body(name, wanted, sent):
+    tables = dict.fromkeys(("small", "large"), "options = { extra_body = { max_tokens = 100 } }")
+    with gateway(behave=behave, limits={"max_tokens": 1000}, tables=tables) as service:
+        for model in ("policy", "large"):
+            request = asked(service, model=model, **{name: wanted})
+            assert [request[one] for one in ("max_tokens", "max_completion_tokens") if one in request] == [sent]
+
+
 def test_no_client_replaces_options_of_the_file_that_change_the_price(service):
     request = asked(service, reasoning_effort="high", seed=7)
     assert (request["reasoning_effort"], request["seed"]) == ("low", 7)

@@ -25,7 +25,7 @@ CACHED = {"prompt_cache_breakpoint": {"mode": "explicit"}}
 #: Fields that are translated; all others that both interfaces know go along as they are, `store` apart.
 TRANSLATED = {
     *("include", "input", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "reasoning"),
-    *("stream_options", "text", "tool_choice", "tools", "top_logprobs"),
+    *("parallel_tool_calls", "stream_options", "text", "tool_choice", "tools", "top_logprobs"),
 }
 PASSED = {"frequency_penalty": 0.5, "presence_penalty": 1, "logit_bias": {"1": 2}, "seed": 1, "stop": ["x"]}
 
@@ -37,7 +37,7 @@ JUDGED = [
     ({"include": ["reasoning.encrypted_content", "web_search_call.results"]}, {}),
     ({"include": ["message.output_text.logprobs"], "top_logprobs": 50}, {"top_logprobs": 50}),
     ({"top_logprobs": 0, "max_tool_calls": 3, "metadata": {"a": "b"}, "stream_options": {}}, {}),
-    ({"tools": [], "tool_choice": "auto", "text": {}}, {}),
+    ({"tools": [], "tool_choice": "auto", "parallel_tool_calls": False, "text": {}}, {}),
     ({"background": False, "store": False, "truncation": "disabled", "stream": False}, {}),
     (PASSED | {"top_k": 3, "guided_choice": ["A"]},) * 2,
 ]
@@ -45,6 +45,7 @@ JUDGED = [
 #: Fields, what of them reaches the one model that answers what is not judged, and why it is not.
 NOT_JUDGED = [
     ({"tools": [TOOL | {"output_schema": None}], "tool_choice": "none"}, CHAT_TOOLS | {"tool_choice": "none"}, "tools"),
+    ({"tools": [TOOL], "parallel_tool_calls": False}, CHAT_TOOLS | {"parallel_tool_calls": False}, "tools"),
     (
         {"tools": [TOOL], "tool_choice": {"type": "function", "name": "look"}},
         {**CHAT_TOOLS, "tool_choice": {"type": "function", "function": {"name": "look"}}},
