@@ -6,6 +6,7 @@ import json
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 from helpers.cross_validation_references import dealt
 
 import rcjax
@@ -78,6 +79,15 @@ def test_the_json_has_every_field(found, found_fresh):
         fields = {field.name for field in dataclasses.fields(each)} - {"confidence", "correct"}
         assert set(document) == fields | {"verdict", "findings", "remarks"}
         assert [finding["figure"] for finding in document["findings"]] == [finding.figure for finding in each.findings]
+
+
+def test_the_p_value_of_a_separation_is_that_of_its_figure(found_fresh):
+    """It was that of the log tuned on, whatever the fresh log showed."""
+    for j, row in enumerate(found_fresh.calibration):
+        right = np.asarray(found_fresh.correct[:, j], bool)
+        of_right, of_wrong = (found_fresh.confidence[part, j] for part in (right, ~right))
+        reference = scipy.stats.mannwhitneyu(of_right, of_wrong, use_continuity=False, method="asymptotic").pvalue
+        assert row.separation_p == pytest.approx(reference, rel=1e-3)
 
 
 @pytest.mark.thorough

@@ -142,6 +142,13 @@ def decided(error=SAME, cost=SAME, replacement=None, difference=None, **others):
     return decide(DecisionGrounds(figures, primary, [], MONEY, **{"tuned_on": 285} | others), replacement)
 
 
+def test_a_log_of_few_labels_replaces_no_policy():
+    few = decided(figure(0.2, 0.2, n=140), replacement=TAKEN, unlabelled=100)
+    assert (few.tune_again, few.gain) == (False, "")
+    assert few.reasons == ("a log with fewer than 100 labels and unlabelled queries replaces no policy",)
+    assert decided(figure(0.2, 0.2, n=240), replacement=TAKEN, unlabelled=100).tune_again
+
+
 @pytest.mark.parametrize(
     ("cost", "state", "remarks"),
     [
