@@ -228,11 +228,11 @@ def _note_cheaper(differences: TodayDifferences, place: int, log: Log, spec: Spe
     margin, labels = spec.match or 0.0, _MORE_LABELS * differences.queries
     if not place:
         return ()
-    note = f"cheaper policies may have more than {format_points(margin)} more {log.error_kind.noun} than today's"
+    note = f"no cheaper policy is shown to keep to {format_points(margin)}"
     shown = differences.cheapest(margin, _MORE_LABELS)
     if shown is not None and shown < place and labels <= _MAX_LABELS:
         cost = spec.money(np.asarray(log.cost, float).tolist()).full(float(differences.cost[shown]))
-        note += f"; about {float(f'{labels:.2g}'):,.0f} labelled queries might show that one for {cost} has not"
+        note += f"; with {float(f'{labels:.2g}'):,.0f} labelled queries, one for {cost} might be"
     return (note,)
 
 
